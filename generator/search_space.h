@@ -1,0 +1,44 @@
+// What a family offers for a problem: named parameters, their values, constraints, and a default that needs no tuning.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "quern/config.h"
+
+namespace quern {
+
+struct Parameter {
+  std::string name;
+  std::vector<std::int64_t> values;  // ascending
+  std::int64_t default_value = 0;    // one of values
+};
+
+class SearchSpace {
+ public:
+  // Returns an empty string for an allowed config, else the reason, naming the parameter, its value and the value needed.
+  using Constraint = std::function<std::string(const Config&)>;
+
+  SearchSpace(std::string family, std::vector<Parameter> parameters, std::vector<Constraint> constraints = {})
+      : family_(std::move(family)), parameters_(std::move(parameters)), constraints_(std::move(constraints)) {}
+
+  const std::string& family() const { return family_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+
+  Config default_config() const;
+  // Ok, or kInvalidArgument: unknown, missing or extra parameter, value not offered, constraint broken.
+  Status check(const Config& config) const;
+  // All valid configs in lexicographic order of the parameters' values; the same order on every machine.
+  std::vector<Config> enumerate() const;
+  // How many combinations there are before constraints.
+  std::uint64_t combinations() const;
+
+ private:
+  std::string family_;
+  std::vector<Parameter> parameters_;
+  std::vector<Constraint> constraints_;
+};
+
+}  // namespace quern

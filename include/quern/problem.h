@@ -1,0 +1,107 @@
+// Problem: what is to be computed, apart from how. Printable, parseable, comparable; its text form is the store's key.
+#pragma once
+
+#include <charconv>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "quern/result.h"
+#include "quern/weight_type.h"
+
+namespace quern {
+
+// dequantize: Y[N,K] = decode(W[N,K]); m is 1 by convention, x_type is ignored.
+// mul_mat:    Y[M,N] = X[M,K] * W[N,K]^T (+ bias[N]).
+// to_planar, to_gguf: W[N,K] from one layout to the other, bit for bit; `layout` names the source layout.
+enum class Op : std::uint8_t { dequantize, mul_mat, to_planar, to_gguf };
+
+// gguf: raw blocks, row after row, as in the file.
+// planar: the same number of bytes; within each tile of 16 rows every block field is gathered into its own plane
+// (docs/decisions/0003-planar-layout.md).
+enum class Layout : std::uint8_t { gguf, planar };
+
+// Bounds on the normalized mean squared error against double precision (docs/architecture.md, "Accuracy").
+// exact: bit for bit; f32: 1e-10; tight: 1e-6; normal: 5e-5; loose: 5e-4. Ordered from strict to loose.
+enum class Accuracy : std::uint8_t { exact, f32, tight, normal, loose };
+
+struct Problem {
+  Op op = Op::mul_mat;
+  WeightType type = WeightType::q4_0;
+  Layout layout = Layout::planar;
+  std::int64_t m = 1;  // rows of X and Y (tokens)
+  std::int64_t n = 0;  // rows of W (outputs)
+  std::int64_t k = 0;  // columns of W and X (the reduction)
+  DType x_type = DType::f32;
+  DType y_type = DType::f32;
+  bool bias = false;
+  Accuracy accuracy = Accuracy::normal;
+  // Batch dims 2 and 3 of X and Y; W's batch index is X's divided by the ratio. 1 everywhere for a plain matrix.
+  std::int64_t batch2 = 1;
+  std::int64_t batch3 = 1;
+  std::int64_t ratio2 = 1;
+  std::int64_t ratio3 = 1;
+
+  auto operator<=>(const Problem&) const = default;
+};
+
+constexpr std::string_view to_string(Op op) {
+  switch (op) {
+    case Op::dequantize: return "dequantize";
+    case Op::mul_mat: return "mul_mat";
+    case Op::to_planar: return "to_planar";
+    case Op::to_gguf: return "to_gguf";
+  }
+  return "?";
+}
+constexpr std::string_view to_string(Layout layout) { return layout == Layout::gguf ? "gguf" : "planar"; }
+constexpr std::string_view to_string(Accuracy accuracy) {
+  switch (accuracy) {
+    case Accuracy::exact: return "exact";
+    case Accuracy::f32: return "f32";
+    case Accuracy::tight: return "tight";
+    case Accuracy::normal: return "normal";
+    case Accuracy::loose: return "loose";
+  }
+  return "?";
+}
+
+constexpr std::optional<Op> op_from_name(std::string_view name) {
+  for (auto v : {Op::dequantize, Op::mul_mat, Op::to_planar, Op::to_gguf})
+    if (to_string(v) == name) return v;
+  return std::nullopt;
+}
+constexpr std::optional<Layout> layout_from_name(std::string_view name) {
+  for (auto v : {Layout::gguf, Layout::planar})
+    if (to_string(v) == name) return v;
+  return std::nullopt;
+}
+constexpr std::optional<Accuracy> accuracy_from_name(std::string_view name) {
+  for (auto v : {Accuracy::exact, Accuracy::f32, Accuracy::tight, Accuracy::normal, Accuracy::loose})
+    if (to_string(v) == name) return v;
+  return std::nullopt;
+}
+
+// One line, every field, fixed order: "mul_mat q4_0 planar m=1 n=14336 k=4096 x=f32 y=f32 bias=0 class=normal batch=1,1 ratio=1,1".
+inline std::string to_string(const Problem& p) {
+  std::string s;
+  s.append(to_string(p.op)).append(" ").append(to_string(p.type)).append(" ").append(to_string(p.layout));
+  s += " m=" + std::to_string(p.m) + " n=" + std::to_string(p.n) + " k=" + std::to_string(p.k);
+  s.append(" x=").append(to_string(p.x_type)).append(" y=").append(to_string(p.y_type));
+  s += std::string(" bias=") + (p.bias ? "1" : "0");
+  s.append(" class=").append(to_string(p.accuracy));
+  s += " batch=" + std::to_string(p.batch2) + "," + std::to_string(p.batch3);
+  s += " ratio=" + std::to_string(p.ratio2) + "," + std::to_string(p.ratio3);
+  return s;
+}
+
+// Reads the text form. The op and type come first; every other field is optional, in any order, and defaults as in Problem.
+// Errors: kInvalidArgument, naming the field and the text found.
+Result<Problem> parse_problem(std::string_view text);
+
+// Checks what no kernel could accept: K not a multiple of the block, negative or overflowing sizes, ratios that do not divide.
+// Errors: kInvalidArgument, naming the field, the value found and the value needed.
+Status validate(const Problem& problem);
+
+}  // namespace quern

@@ -1,0 +1,76 @@
+// Weight types (GGUF block formats) and element types, as plain facts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace quern {
+
+// Values are the GGUF type ids.
+enum class WeightType : std::uint32_t {
+#define QUERN_WEIGHT_TYPE(name, id, elements, bytes) name = id,
+#include "quern/weight_types.def"
+#undef QUERN_WEIGHT_TYPE
+};
+
+struct WeightTypeInfo {
+  WeightType type;
+  std::string_view name;
+  int block_elements;  // weights per block; K is a multiple of it
+  int block_bytes;
+
+  bool operator==(const WeightTypeInfo&) const = default;
+};
+
+inline constexpr auto kWeightTypes = std::to_array<WeightTypeInfo>({
+#define QUERN_WEIGHT_TYPE(name, id, elements, bytes) {WeightType::name, #name, elements, bytes},
+#include "quern/weight_types.def"
+#undef QUERN_WEIGHT_TYPE
+});
+
+constexpr const WeightTypeInfo& info(WeightType type) {
+  for (const auto& entry : kWeightTypes)
+    if (entry.type == type) return entry;
+  return kWeightTypes[0];  // unreachable for a valid enumerator
+}
+
+constexpr std::optional<WeightType> weight_type_from_id(std::uint32_t id) {
+  for (const auto& entry : kWeightTypes)
+    if (static_cast<std::uint32_t>(entry.type) == id) return entry.type;
+  return std::nullopt;
+}
+
+constexpr std::optional<WeightType> weight_type_from_name(std::string_view name) {
+  for (const auto& entry : kWeightTypes)
+    if (entry.name == name) return entry.type;
+  return std::nullopt;
+}
+
+constexpr std::string_view to_string(WeightType type) { return info(type).name; }
+
+// Bytes of one row of K weights. K must be a multiple of block_elements.
+constexpr std::int64_t row_bytes(WeightType type, std::int64_t k) {
+  return k / info(type).block_elements * info(type).block_bytes;
+}
+
+// Types of activations, outputs and bias.
+enum class DType : std::uint8_t { f32, f16, bf16 };
+
+constexpr std::string_view to_string(DType type) {
+  switch (type) {
+    case DType::f32: return "f32";
+    case DType::f16: return "f16";
+    case DType::bf16: return "bf16";
+  }
+  return "?";
+}
+constexpr int size_of(DType type) { return type == DType::f32 ? 4 : 2; }
+constexpr std::optional<DType> dtype_from_name(std::string_view name) {
+  for (auto t : {DType::f32, DType::f16, DType::bf16})
+    if (to_string(t) == name) return t;
+  return std::nullopt;
+}
+
+}  // namespace quern
