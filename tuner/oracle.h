@@ -1,0 +1,60 @@
+// The reference every kernel is measured against: slow, obvious, and written from the formats' definitions, not from the templates.
+// Stateless and thread-safe. Nothing here knows about layouts other than gguf, or about devices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "quern/weight_type.h"
+
+namespace quern {
+
+// Decodes one gguf row of k weights. `row` holds row_bytes(type, k) bytes at any alignment; k is a multiple of the block's elements.
+// Bit-identical in f32 to the `gguf` Python package (Q2_0 and Q1_0: to their definitions) for every finite result.
+// NaN policy: a NaN or infinite scale gives what IEEE f32 arithmetic gives in the format's own order of operations; the sign and payload
+// of a NaN are unspecified.
+void dequantize_row(WeightType type, const std::byte* row, std::int64_t k, float* out);
+
+// W[n,k] in gguf layout. row_bytes is the distance between rows: at least quern::row_bytes(type, k).
+struct WeightRows {
+  WeightType type = WeightType::f32;
+  const std::byte* data = nullptr;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t row_bytes = 0;
+};
+
+// X[m,k], or a vector with m = 1. `stride` is the distance between rows in elements.
+struct ActivationRows {
+  DType type = DType::f32;
+  const std::byte* data = nullptr;
+  std::int64_t m = 0;
+  std::int64_t k = 0;
+  std::int64_t stride = 0;
+};
+
+struct OutputIndex {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  auto operator<=>(const OutputIndex&) const = default;
+};
+
+struct OutputReference {
+  double value = 0;         // sum of w*x in double, plus the bias
+  double absolute_sum = 0;  // sum of |w*x|: what a rounding error is relative to
+  double square_sum = 0;    // sum of (w*x)^2: the expected energy of an output with random signs
+};
+
+// Y[m,n] at the chosen places, in the order asked. `bias` is null or n values of bias_type. Each W row that is asked for is decoded once
+// per call, so ask for all outputs of a row together. Requires indices inside W and X, and equal k.
+std::vector<OutputReference> mul_mat_reference(const WeightRows& w, const ActivationRows& x, const std::byte* bias, DType bias_type,
+                                               std::span<const OutputIndex> outputs);
+
+// One element of an array of `type`, at any alignment.
+float load_element(DType type, const std::byte* data, std::int64_t index);
+// Rounds to nearest even.
+void store_element(DType type, std::byte* data, std::int64_t index, float value);
+
+}  // namespace quern
