@@ -10,7 +10,7 @@ namespace quern {
 
 // Values are the GGUF type ids.
 enum class WeightType : std::uint32_t {
-#define QUERN_WEIGHT_TYPE(name, id, elements, bytes) name = id,
+#define QUERN_WEIGHT_TYPE(name, id, elements, bytes, ...) name = id,
 #include "quern/weight_types.def"
 #undef QUERN_WEIGHT_TYPE
 };
@@ -25,7 +25,7 @@ struct WeightTypeInfo {
 };
 
 inline constexpr auto kWeightTypes = std::to_array<WeightTypeInfo>({
-#define QUERN_WEIGHT_TYPE(name, id, elements, bytes) {WeightType::name, #name, elements, bytes},
+#define QUERN_WEIGHT_TYPE(name, id, elements, bytes, ...) {WeightType::name, #name, elements, bytes},
 #include "quern/weight_types.def"
 #undef QUERN_WEIGHT_TYPE
 });

@@ -41,14 +41,23 @@ constexpr Fields make(F... f) {
   return r;
 }
 
-// Field tables by GGUF type name. A dense type is one field: planar equals gguf.
-inline constexpr Fields f32_fields = make(Field{0, 4});
-inline constexpr Fields f16_fields = make(Field{0, 2});
-inline constexpr Fields bf16_fields = make(Field{0, 2});
-inline constexpr Fields q4_0_fields = make(Field{2, 16}, Field{0, 2});
-inline constexpr Fields q5_0_fields = make(Field{6, 16}, Field{2, 4}, Field{0, 2});
-inline constexpr Fields q8_0_fields = make(Field{2, 32}, Field{0, 2});
-inline constexpr Fields q4_k_fields = make(Field{16, 128}, Field{4, 12}, Field{0, 4});
-inline constexpr Fields q6_k_fields = make(Field{0, 128}, Field{128, 64}, Field{192, 16}, Field{208, 2});
+// Field tables, from the registry's lines: quern::planar::q4_0_fields, ... A dense type is one field: planar equals gguf.
+#define QUERN_WEIGHT_TYPE(name, id, elements, bytes, ...) inline constexpr Fields name##_fields = make(__VA_ARGS__);
+#include "quern/weight_types.def"
+#undef QUERN_WEIGHT_TYPE
+
+#define QUERN_WEIGHT_TYPE(name, id, elements, bytes, ...) \
+  static_assert(name##_fields.block_bytes == (bytes), "the fields of " #name " must cover its block");
+#include "quern/weight_types.def"
+#undef QUERN_WEIGHT_TYPE
+
+// The table of a GGUF type id; count is 0 for an unknown one.
+constexpr Fields fields(unsigned type_id) {
+#define QUERN_WEIGHT_TYPE(name, id, elements, bytes, ...) \
+  if (type_id == (id)) return name##_fields;
+#include "quern/weight_types.def"
+#undef QUERN_WEIGHT_TYPE
+  return {};
+}
 
 }  // namespace quern::planar
