@@ -63,6 +63,7 @@ struct Timing {
   int samples = 0;
 };
 
+// Thread-safe: any number of threads may use one device; the order of launches is the order of calls on each stream.
 class Device {
  public:
   virtual ~Device() = default;
@@ -81,6 +82,11 @@ class Device {
   virtual Result<Timing> time(std::span<const std::vector<Launch>> ops, int max_samples, double max_seconds) = 0;
   virtual Result<Stream> create_stream() = 0;
   virtual Status destroy_stream(Stream stream) = 0;
+  // Whether launches on `stream` are being recorded into a graph, where nothing may be compiled or loaded.
+  virtual bool is_capturing(Stream stream) {
+    (void)stream;
+    return false;
+  }
 };
 
 // spec: "cuda:N", "host", or "auto" (cuda:0 where there is one, else the host).
