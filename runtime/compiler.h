@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "quern/kernel.h"
 #include "quern/result.h"
@@ -15,6 +16,10 @@ class Compiler {
   virtual ~Compiler() = default;
   // Name and version, as hashed into artifact keys: "nvrtc 13.0", "clang 14.0.6 x86_64".
   virtual std::string identity() const = 0;
+  // The file it was loaded from; empty when it is part of this program.
+  virtual std::string location() const { return {}; }
+  // Compute capabilities times ten that it generates machine code for, ascending; empty for a compiler of the host.
+  virtual std::vector<int> architectures() const { return {}; }
   // Whether this compiler can generate code for the target; kUnsupported names the target and the range it knows.
   virtual Status supports(const Target& target) const = 0;
   // Thread-safe: any number of compiles may run at once. Errors: kCompileFailed with the compiler's log.

@@ -115,9 +115,12 @@ std::string first_error(std::string_view log) {
 
 class NvrtcCompiler final : public Compiler {
  public:
-  explicit NvrtcCompiler(NvrtcApi api) : api_(std::move(api)) {}
+  NvrtcCompiler(NvrtcApi api, std::string location) : api_(std::move(api)), location_(std::move(location)) {}
 
   std::string identity() const override { return "nvrtc " + std::to_string(api_.major) + "." + std::to_string(api_.minor); }
+
+  std::string location() const override { return location_; }
+  std::vector<int> architectures() const override { return api_.archs; }
 
   Status supports(const Target& target) const override {
     if (auto choice = choose(target); !choice) return std::move(choice.error());
@@ -134,6 +137,7 @@ class NvrtcCompiler final : public Compiler {
   Error failure(NvrtcResult result, const KernelSource& source, const Target& target, std::string log) const;
 
   NvrtcApi api_;
+  std::string location_;
 };
 
 Result<ArchChoice> NvrtcCompiler::choose(const Target& target) const {
@@ -221,7 +225,7 @@ Result<std::unique_ptr<Compiler>> open_nvrtc(const LibraryPaths& paths) {
   QUERN_ASSIGN(Library library, Library::open("NVRTC", nvrtc_candidates(paths.nvrtc)));
   load_builtins_beside(library.path());
   QUERN_ASSIGN(NvrtcApi api, load_api(library));
-  return std::unique_ptr<Compiler>(std::make_unique<NvrtcCompiler>(std::move(api)));
+  return std::unique_ptr<Compiler>(std::make_unique<NvrtcCompiler>(std::move(api), library.path()));
 }
 
 }  // namespace quern
