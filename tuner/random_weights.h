@@ -17,7 +17,7 @@ class Random {
   std::uint64_t bits();
   // Uniform in [0, 1), 24 random bits.
   float uniform() { return static_cast<float>(bits() >> 40) * 0x1p-24f; }
-  // Uniform in [low, high).
+  // Uniform in [low, high], high only by rounding.
   float uniform(float low, float high) { return low + (high - low) * uniform(); }
   // Uniform in [0, bound), bound > 0; by multiplication, so bounds far below 2^64 have no measurable bias.
   std::uint64_t below(std::uint64_t bound);
@@ -34,7 +34,7 @@ class Random {
 void fill_random_weights(WeightType type, std::int64_t k, std::uint64_t seed, std::int64_t first_row, std::span<std::byte> out);
 std::vector<std::byte> random_weights(WeightType type, std::int64_t n, std::int64_t k, std::uint64_t seed);
 
-// Rows of X: uniform in [-1, 1) times a magnitude per row, log-uniform in [1/4, 4): a kernel that takes one row's scale for another is
+// Rows of X: uniform in [-1, 1] times a magnitude per row, in [1/4, 4): a kernel that takes one row's scale for another is
 // caught. `stride` is the distance between rows in elements; the gap between rows is not written. Rows are independent, as above.
 void fill_random_activations(DType type, std::int64_t k, std::int64_t stride, std::uint64_t seed, std::int64_t first_row, std::int64_t rows,
                              std::span<std::byte> out);

@@ -1,0 +1,85 @@
+#include "tuner/oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "tuner/half.h"
+#include "tuner/oracle_blocks.h"
+
+namespace quern {
+namespace {
+
+using DecodeBlock = void (*)(const std::byte* block, float* out);
+
+DecodeBlock decoder(WeightType type) {
+  switch (type) {
+#define QUERN_WEIGHT_TYPE(name, id, elements, bytes) \
+  case WeightType::name:                             \
+    return oracle::decode_##name;
+#include "quern/weight_types.def"
+#undef QUERN_WEIGHT_TYPE
+  }
+  return nullptr;  // unreachable for a valid enumerator
+}
+
+OutputReference dot(const float* w, const ActivationRows& x, std::int64_t row) {
+  OutputReference sum;
+  for (std::int64_t i = 0; i < x.k; ++i) {
+    const double product = static_cast<double>(w[i]) * load_element(x.type, x.data, row * x.stride + i);
+    sum.value += product;
+    sum.absolute_sum += std::abs(product);
+    sum.square_sum += product * product;
+  }
+  return sum;
+}
+
+}  // namespace
+
+void dequantize_row(WeightType type, const std::byte* row, std::int64_t k, float* out) {
+  const DecodeBlock decode = decoder(type);
+  const WeightTypeInfo& format = info(type);
+  for (std::int64_t block = 0; block < k / format.block_elements; ++block)
+    decode(row + block * format.block_bytes, out + block * format.block_elements);
+}
+
+std::vector<OutputReference> mul_mat_reference(const WeightRows& w, const ActivationRows& x, const std::byte* bias, DType bias_type,
+                                               std::span<const OutputIndex> outputs) {
+  std::vector<std::size_t> order(outputs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return outputs[a].n < outputs[b].n; });
+  std::vector<OutputReference> references(outputs.size());
+  std::vector<float> row(static_cast<std::size_t>(w.k));
+  std::int64_t decoded = -1;
+  for (const std::size_t i : order) {
+    const auto [m, n] = outputs[i];
+    if (n != decoded) dequantize_row(w.type, w.data + n * w.row_bytes, w.k, row.data());
+    decoded = n;
+    references[i] = dot(row.data(), x, m);
+    if (bias) references[i].value += load_element(bias_type, bias, n);
+  }
+  return references;
+}
+
+float load_element(DType type, const std::byte* data, std::int64_t index) {
+  if (type == DType::f32) {
+    float value;
+    std::memcpy(&value, data + 4 * index, 4);
+    return value;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, data + 2 * index, 2);
+  return type == DType::f16 ? half_to_float(bits) : bfloat16_to_float(bits);
+}
+
+void store_element(DType type, std::byte* data, std::int64_t index, float value) {
+  if (type == DType::f32) {
+    std::memcpy(data + 4 * index, &value, 4);
+    return;
+  }
+  const std::uint16_t bits = type == DType::f16 ? float_to_half(value) : float_to_bfloat16(value);
+  std::memcpy(data + 2 * index, &bits, 2);
+}
+
+}  // namespace quern
