@@ -15,7 +15,7 @@ using DecodeBlock = void (*)(const std::byte* block, float* out);
 
 DecodeBlock decoder(WeightType type) {
   switch (type) {
-#define QUERN_WEIGHT_TYPE(name, id, elements, bytes) \
+#define QUERN_WEIGHT_TYPE(name, id, elements, bytes, ...) \
   case WeightType::name:                             \
     return oracle::decode_##name;
 #include "quern/weight_types.def"
