@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -80,6 +81,12 @@ class Device {
   // Times `ops` (each a sequence of launches) by capturing them all into one CUDA graph and replaying it until `max_seconds` or
   // `max_samples`; at least 5 replays after a warm-up. On the host: a wall clock around plain launches, of use only to compare within a run.
   virtual Result<Timing> time(std::span<const std::vector<Launch>> ops, int max_samples, double max_seconds) = 0;
+  // As time(), for work that something else enqueues, such as a library: `enqueue` stands for `ops` ops. It is called twice on a stream of the
+  // device, with its context current: once plainly, where it may set itself up, and once while the stream is captured into the graph that is timed.
+  virtual Result<Timing> time_work(const std::function<Status(Stream)>& enqueue, int ops, int max_samples, double max_seconds) {
+    (void)enqueue, (void)ops, (void)max_samples, (void)max_seconds;
+    return Error{ErrorCode::kUnsupported, "this device times its own kernels only", {}};
+  }
   virtual Result<Stream> create_stream() = 0;
   virtual Status destroy_stream(Stream stream) = 0;
   // Whether launches on `stream` are being recorded into a graph, where nothing may be compiled or loaded.

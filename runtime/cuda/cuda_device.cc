@@ -99,6 +99,7 @@ class CudaDevice final : public Device {
   Status launch(Module::Function function, const LaunchStep& step, const KernelArgs& args, Stream stream) override;
   Status synchronize(Stream stream) override;
   Result<Timing> time(std::span<const std::vector<Launch>> ops, int max_samples, double max_seconds) override;
+  Result<Timing> time_work(const std::function<Status(Stream)>& enqueue, int ops, int max_samples, double max_seconds) override;
   Result<Stream> create_stream() override;
   Status destroy_stream(Stream stream) override;
   bool is_capturing(Stream stream) override;
@@ -221,6 +222,12 @@ Result<Timing> CudaDevice::time(std::span<const std::vector<Launch>> ops, int ma
   if (context_->lost()) return context_->lost_error();
   const ContextScope scope(*context_);
   return time_graph(*context_, *this, ops, max_samples, max_seconds);
+}
+
+Result<Timing> CudaDevice::time_work(const std::function<Status(Stream)>& enqueue, int ops, int max_samples, double max_seconds) {
+  if (context_->lost()) return context_->lost_error();
+  const ContextScope scope(*context_);
+  return time_captured(*context_, enqueue, static_cast<std::size_t>(std::max(ops, 0)), max_samples, max_seconds);
 }
 
 Result<Stream> CudaDevice::create_stream() {

@@ -31,14 +31,14 @@ struct TimerResources {
   TimerResources& operator=(const TimerResources&) = delete;
 };
 
-Status capture(PrimaryContext& context, Device& device, std::span<const std::vector<Launch>> ops, TimerResources& timer) {
+Status create_stream(PrimaryContext& context, TimerResources& timer) {
+  return context.check(context.api().stream_create(&timer.stream, kStreamNonBlocking), "creating the timing stream", ErrorCode::kLaunchFailed);
+}
+
+Status capture(PrimaryContext& context, const std::function<Status(Stream)>& enqueue, TimerResources& timer) {
   const DriverApi& api = context.api();
-  QUERN_TRY(context.check(api.stream_create(&timer.stream, kStreamNonBlocking), "creating the timing stream", ErrorCode::kLaunchFailed));
   QUERN_TRY(context.check(api.stream_begin_capture(timer.stream, kCaptureThreadLocal), "starting the capture", ErrorCode::kLaunchFailed));
-  Status launched;
-  for (const auto& op : ops)
-    for (const auto& one : op)
-      if (launched) launched = device.launch(one.function, one.step, one.args, timer.stream);
+  Status launched = enqueue(timer.stream);
   const CUresult ended = api.stream_end_capture(timer.stream, &timer.graph);  // also after a failed launch, or the stream stays captured
   QUERN_TRY(std::move(launched));
   QUERN_TRY(context.check(ended, "capturing the timed launches", ErrorCode::kLaunchFailed));
@@ -78,10 +78,9 @@ Timing summarize(std::vector<double> us) {
   return {.us_median = median, .us_p10 = at(0.1), .us_p90 = at(0.9), .samples = static_cast<int>(us.size())};
 }
 
-Result<Timing> time_graph(PrimaryContext& context, Device& device, std::span<const std::vector<Launch>> ops, int max_samples, double max_seconds) {
-  if (ops.empty()) return Error{ErrorCode::kInvalidArgument, "nothing to time: 0 ops given, at least 1 needed", {}};
-  TimerResources timer(context.api());
-  QUERN_TRY(capture(context, device, ops, timer));
+namespace {
+
+Result<Timing> replay(PrimaryContext& context, TimerResources& timer, std::size_t ops, int max_samples, double max_seconds) {
   std::vector<double> warm_up, milliseconds;
   QUERN_TRY(replay_round(context, timer, warm_up));
   const auto start = std::chrono::steady_clock::now();
@@ -91,8 +90,33 @@ Result<Timing> time_graph(PrimaryContext& context, Device& device, std::span<con
     QUERN_TRY(replay_round(context, timer, milliseconds));
   } while (milliseconds.size() < wanted && seconds() < max_seconds);
   if (milliseconds.size() > wanted) milliseconds.resize(wanted);
-  for (double& value : milliseconds) value = value * 1000 / static_cast<double>(ops.size());
+  for (double& value : milliseconds) value = value * 1000 / static_cast<double>(ops);
   return summarize(std::move(milliseconds));
+}
+
+}  // namespace
+
+Result<Timing> time_graph(PrimaryContext& context, Device& device, std::span<const std::vector<Launch>> ops, int max_samples, double max_seconds) {
+  if (ops.empty()) return Error{ErrorCode::kInvalidArgument, "nothing to time: 0 ops given, at least 1 needed", {}};
+  TimerResources timer(context.api());
+  QUERN_TRY(create_stream(context, timer));
+  const auto enqueue = [&](Stream stream) -> Status {
+    for (const auto& op : ops)
+      for (const auto& one : op) QUERN_TRY(device.launch(one.function, one.step, one.args, stream));
+    return {};
+  };
+  QUERN_TRY(capture(context, enqueue, timer));
+  return replay(context, timer, ops.size(), max_samples, max_seconds);
+}
+
+Result<Timing> time_captured(PrimaryContext& context, const std::function<Status(Stream)>& enqueue, std::size_t ops, int max_samples, double max_seconds) {
+  if (ops == 0) return Error{ErrorCode::kInvalidArgument, "nothing to time: 0 ops given, at least 1 needed", {}};
+  TimerResources timer(context.api());
+  QUERN_TRY(create_stream(context, timer));
+  QUERN_TRY(enqueue(timer.stream));
+  QUERN_TRY(context.check(context.api().stream_synchronize(timer.stream), "waiting for the work before it is timed", ErrorCode::kLaunchFailed));
+  QUERN_TRY(capture(context, enqueue, timer));
+  return replay(context, timer, ops, max_samples, max_seconds);
 }
 
 }  // namespace quern::cuda
