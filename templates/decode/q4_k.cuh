@@ -1,0 +1,54 @@
+// Q4_K: 256 weights in 8 subs of 32: d and dmin (f16), 12 bytes of 6-bit scales and mins, 128 bytes of nibbles. Each 32 bytes hold sub 2c in
+// their low and sub 2c+1 in their high nibbles; value (d*sc)*q - dmin*m. A slice is 16 of those bytes: half of sub 2c and of sub 2c+1.
+#pragma once
+
+#include "decode/view.cuh"
+
+namespace quern::decode {
+
+struct q4_k {
+  static constexpr auto kFields = planar::q4_k_fields;
+  static constexpr int kBlock = 256, kSlices = 8, kScales = 2, kBias = 0;
+  static constexpr bool kDense = false, kSigned = false, kOffset = true;
+  static constexpr int quad_k(int slice, int quad) { return 64 * (slice / 2) + 32 * (quad / 4) + 16 * (slice % 2) + 4 * (quad % 4); }
+
+  struct Slice {
+    u32 q[4];
+    u32 d[1];     // d low, dmin high
+    u32 scales;   // bytes: sc of sub 2c, sc of sub 2c+1, m of sub 2c, m of sub 2c+1
+  };
+  // The 6-bit scales and mins of subs 2c and 2c+1 out of the 12 bytes: subs 0-3 lie in bytes 0-7, subs 4-7 in the low and high nibbles of
+  // bytes 8-11 with their top two bits in bytes 0-7.
+  static QUERN_FN u32 unpack_scales(const u32 (&b)[3], int c) {
+    int shift = 16 * (c & 1);
+    u32 b0 = b[0] >> shift, b1 = b[1] >> shift, b2 = b[2] >> shift;
+    u32 sc = c < 2 ? b0 & 0x3f3fu : (b2 & 0x0f0fu) | ((b0 >> 2) & 0x3030u);
+    u32 m = c < 2 ? b1 & 0x3f3fu : ((b2 >> 4) & 0x0f0fu) | ((b1 >> 2) & 0x3030u);
+    return sc | m << 16;
+  }
+  template <class View>
+  static QUERN_FN Slice load(const View& view, i64 block, int slice) {
+    Slice s;
+    load_words<View::template alignment<0>()>(s.q, view.template field<0>(block) + 16 * slice);
+    u32 packed[3];
+    load_words<View::template alignment<1>()>(packed, view.template field<1>(block));
+    load_words<View::template alignment<2>()>(s.d, view.template field<2>(block));
+    s.scales = unpack_scales(packed, slice / 2);
+    return s;
+  }
+  static QUERN_FN void quads(const Slice& s, u32 (&q)[8]) {
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      q[i] = s.q[i] & 0x0f0f0f0fu;
+      q[i + 4] = (s.q[i] >> 4) & 0x0f0f0f0fu;
+    }
+  }
+  static QUERN_FN f32 scale(const Slice& s, int group) {
+    return ptx::mul(f16_bits_to_f32(s.d[0] & 0xffffu), static_cast<f32>((s.scales >> (8 * group)) & 0xffu));
+  }
+  static QUERN_FN f32 offset(const Slice& s, int group) {
+    return -ptx::mul(f16_bits_to_f32(s.d[0] >> 16), static_cast<f32>((s.scales >> (16 + 8 * group)) & 0xffu));
+  }
+};
+
+}  // namespace quern::decode

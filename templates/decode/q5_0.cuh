@@ -1,0 +1,40 @@
+// Q5_0: 32 weights, d (f16), 32 fifth bits and 16 bytes of low nibbles (byte j: weights j and j+16); value d * (q - 16).
+#pragma once
+
+#include "decode/view.cuh"
+
+namespace quern::decode {
+
+struct q5_0 {
+  static constexpr auto kFields = planar::q5_0_fields;
+  static constexpr int kBlock = 32, kSlices = 1, kScales = 1, kBias = 16;
+  static constexpr bool kDense = false, kSigned = false, kOffset = false;
+  static constexpr int quad_k(int, int quad) { return 4 * quad; }
+
+  struct Slice {
+    u32 q[4];
+    u32 high[1];
+    u32 d;
+  };
+  template <class View>
+  static QUERN_FN Slice load(const View& view, i64 block, int) {
+    Slice s;
+    load_words<View::template alignment<0>()>(s.q, view.template field<0>(block));
+    load_words<View::template alignment<1>()>(s.high, view.template field<1>(block));
+    s.d = ptx::load_stream(reinterpret_cast<const u16*>(view.template field<2>(block)));
+    return s;
+  }
+  // Four bits to bit 4 of four bytes: the multiply places bit i at 8*i, one copy every 7 bits.
+  static QUERN_FN u32 spread(u32 bits) { return ((bits & 15u) * 0x00204081u & 0x01010101u) << 4; }
+  static QUERN_FN void quads(const Slice& s, u32 (&q)[8]) {
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      q[i] = (s.q[i] & 0x0f0f0f0fu) | spread(s.high[0] >> (4 * i));
+      q[i + 4] = ((s.q[i] >> 4) & 0x0f0f0f0fu) | spread(s.high[0] >> (4 * i + 16));
+    }
+  }
+  static QUERN_FN f32 scale(const Slice& s, int) { return f16_bits_to_f32(s.d); }
+  static QUERN_FN f32 offset(const Slice&, int) { return 0.0f; }
+};
+
+}  // namespace quern::decode

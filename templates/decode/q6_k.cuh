@@ -1,0 +1,50 @@
+// Q6_K: 256 weights in 16 subs of 16: 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 signed scales, d (f16); value (d*sc)*(q-32).
+// Each half of 128 weights has 64 low and 32 high bytes: weight 32t+l has nibble t/2 of low byte l + 32(t%2) and bits 2t of high byte l.
+// A slice is 16 low bytes: 16 weights of quarter t = u/2 in the low nibbles and 16 of quarter t+2 in the high ones.
+#pragma once
+
+#include "decode/view.cuh"
+
+namespace quern::decode {
+
+struct q6_k {
+  static constexpr auto kFields = planar::q6_k_fields;
+  static constexpr int kBlock = 256, kSlices = 8, kScales = 2, kBias = 32;
+  static constexpr bool kDense = false, kSigned = false, kOffset = false;
+  static constexpr int quad_k(int slice, int quad) {
+    return 128 * (slice / 4) + 32 * (slice % 4 / 2) + 16 * (slice % 2) + 64 * (quad / 4) + 4 * (quad % 4);
+  }
+
+  struct Slice {
+    u32 low[4];
+    u32 high[4];  // shifted so that bits 0-1 belong to the low nibbles and bits 4-5 to the high ones
+    u32 scales;   // two signed bytes
+    u32 d;
+  };
+  template <class View>
+  static QUERN_FN Slice load(const View& view, i64 block, int slice) {
+    Slice s;
+    int half = slice / 4, quarter = slice % 4 / 2, part = slice % 2;
+    load_words<View::template alignment<0>()>(s.low, view.template field<0>(block) + 16 * slice);
+    load_words<View::template alignment<1>()>(s.high, view.template field<1>(block) + 32 * half + 16 * part);
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) s.high[i] >>= 2 * quarter;
+    const u8* scales = view.template field<2>(block) + 8 * half + 2 * quarter + part;
+    s.scales = ptx::load_stream(scales) | static_cast<u32>(ptx::load_stream(scales + 4)) << 8;
+    s.d = ptx::load_stream(reinterpret_cast<const u16*>(view.template field<3>(block)));
+    return s;
+  }
+  static QUERN_FN void quads(const Slice& s, u32 (&q)[8]) {
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      q[i] = (s.low[i] & 0x0f0f0f0fu) | (s.high[i] & 0x03030303u) << 4;
+      q[i + 4] = ((s.low[i] >> 4) & 0x0f0f0f0fu) | (s.high[i] & 0x30303030u);
+    }
+  }
+  static QUERN_FN f32 scale(const Slice& s, int group) {
+    return ptx::mul(f16_bits_to_f32(s.d), static_cast<f32>(static_cast<i8>(s.scales >> (8 * group))));
+  }
+  static QUERN_FN f32 offset(const Slice&, int) { return 0.0f; }
+};
+
+}  // namespace quern::decode

@@ -1,0 +1,33 @@
+// Q8_0: 32 weights, d (f16) and 32 signed bytes; value d * q.
+#pragma once
+
+#include "decode/view.cuh"
+
+namespace quern::decode {
+
+struct q8_0 {
+  static constexpr auto kFields = planar::q8_0_fields;
+  static constexpr int kBlock = 32, kSlices = 1, kScales = 1, kBias = 0;
+  static constexpr bool kDense = false, kSigned = true, kOffset = false;
+  static constexpr int quad_k(int, int quad) { return 4 * quad; }
+
+  struct Slice {
+    u32 q[8];
+    u32 d;
+  };
+  template <class View>
+  static QUERN_FN Slice load(const View& view, i64 block, int) {
+    Slice s;
+    load_words<View::template alignment<0>()>(s.q, view.template field<0>(block));
+    s.d = ptx::load_stream(reinterpret_cast<const u16*>(view.template field<1>(block)));
+    return s;
+  }
+  static QUERN_FN void quads(const Slice& s, u32 (&q)[8]) {
+    QUERN_UNROLL
+    for (int i = 0; i < 8; ++i) q[i] = s.q[i];
+  }
+  static QUERN_FN f32 scale(const Slice& s, int) { return f16_bits_to_f32(s.d); }
+  static QUERN_FN f32 offset(const Slice&, int) { return 0.0f; }
+};
+
+}  // namespace quern::decode

@@ -1,0 +1,59 @@
+// The value of every weight of a slice in f32, as the format's reference computes it, for any decoder.
+#pragma once
+
+#include "decode/view.cuh"
+#include "geometry/limits.h"
+
+namespace quern {
+
+// Weights per block as slices see it: a dense type's virtual block.
+template <class D>
+constexpr int slice_block() {
+  if constexpr (D::kDense)
+    return D::kVirtualBlock;
+  else
+    return D::kBlock;
+}
+
+// Position along K of quad `quad` of the row's slice `s`.
+template <class D>
+QUERN_FN i64 quad_position(i64 s, int quad) {
+  return s / D::kSlices * slice_block<D>() + D::quad_k(static_cast<int>(s % D::kSlices), quad);
+}
+
+template <class D, class View>
+QUERN_FN typename D::Slice load_slice(const View& view, i64 s) {
+  return D::load(view, s / D::kSlices, static_cast<int>(s % D::kSlices));
+}
+
+// Byte `e` of a packed quad as an exact f32, bias removed.
+template <class D>
+QUERN_FN f32 byte_value(u32 quad, int e) {
+  if constexpr (D::kSigned) {
+    return static_cast<f32>(static_cast<i8>(quad >> (8 * e)));
+  } else {
+    // 2^23 + byte has the byte in its low mantissa bits: one permute and one exact subtraction instead of an integer conversion.
+    u32 bits = ptx::prmt(quad, 0x4b000000u, 0x7440u | static_cast<u32>(e));
+    return ptx::sub(ptx::float_from_bits(bits), 8388608.0f + static_cast<f32>(D::kBias));
+  }
+}
+
+// values[4*q+e] is the weight at quad_k(slice, q) + e of its block.
+template <class D>
+QUERN_FN void slice_values(const typename D::Slice& slice, f32 (&values)[32]) {
+  if constexpr (D::kDense) {
+    QUERN_UNROLL
+    for (int i = 0; i < 32; ++i) values[i] = D::value(slice, i / 4, i % 4);
+  } else {
+    u32 q[8];
+    D::quads(slice, q);
+    QUERN_UNROLL
+    for (int i = 0; i < 32; ++i) {
+      int group = D::kScales == 2 ? i / 16 : 0;
+      f32 v = ptx::mul(D::scale(slice, group), byte_value<D>(q[i / 4], i % 4));
+      values[i] = D::kOffset ? ptx::add(v, D::offset(slice, group)) : v;
+    }
+  }
+}
+
+}  // namespace quern

@@ -1,0 +1,114 @@
+// Where a block's fields are: one row of W in either layout, addressed by field, so that a decoder is written once for both.
+#pragma once
+
+#include "args.h"
+#include "geometry/planar.h"
+#include "ptx/ptx.cuh"
+
+namespace quern {
+
+struct GgufLayout {};
+struct PlanarLayout {};
+
+constexpr int power_of_two_in(int x) {
+  int p = 1;
+  while (p < 16 && x % (2 * p) == 0) p *= 2;
+  return p;
+}
+
+// Row n of W. D::kFields describes the block.
+template <class D, class Layout>
+struct RowView;
+
+template <class D>
+struct RowView<D, GgufLayout> {
+  const u8* row;
+
+  static QUERN_FN RowView of(const KernelArgs& args, i64 n) { return {static_cast<const u8*>(args.w) + n * args.w_row_bytes}; }
+
+  // What every address of field f is a multiple of, given W aligned to its block's natural alignment.
+  template <int f>
+  static constexpr int alignment() {
+    constexpr int block = power_of_two_in(D::kFields.block_bytes);
+    constexpr int offset = D::kFields.field[f].gguf_offset == 0 ? 16 : power_of_two_in(D::kFields.field[f].gguf_offset);
+    return block < offset ? block : offset;
+  }
+  template <int f>
+  QUERN_FN const u8* field(i64 block) const {
+    return row + block * D::kFields.block_bytes + D::kFields.field[f].gguf_offset;
+  }
+};
+
+template <class D>
+struct RowView<D, PlanarLayout> {
+  const u8* tile;
+  i64 tile_blocks;  // blocks in the tile: the length of each plane
+  i64 first;        // the row's first block within a plane
+
+  static QUERN_FN RowView of(const KernelArgs& args, i64 n) {
+    i64 blocks_per_row = args.k / D::kBlock;
+    i64 first_row = n / planar::kTileRows * planar::kTileRows;
+    i64 rows = args.n - first_row < planar::kTileRows ? args.n - first_row : planar::kTileRows;
+    return {static_cast<const u8*>(args.w) + first_row * blocks_per_row * D::kFields.block_bytes, rows * blocks_per_row,
+            (n - first_row) * blocks_per_row};
+  }
+
+  template <int f>
+  static constexpr int alignment() {
+    return power_of_two_in(D::kFields.field[f].bytes);
+  }
+  template <int f>
+  QUERN_FN const u8* field(i64 block) const {
+    return tile + tile_blocks * D::kFields.before(f) + (first + block) * D::kFields.field[f].bytes;
+  }
+};
+
+// Loads kWords 32-bit words from an address that is a multiple of kAlign, with the widest legal loads and not one byte outside.
+template <int kAlign, int kWords>
+QUERN_FN void load_words(u32 (&out)[kWords], const u8* p) {
+  if constexpr (kAlign >= 16 && kWords % 4 == 0) {
+    QUERN_UNROLL
+    for (int i = 0; i < kWords / 4; ++i) {
+      u32x4 v = ptx::load_stream(reinterpret_cast<const u32x4*>(p) + i);
+      out[4 * i] = v.x, out[4 * i + 1] = v.y, out[4 * i + 2] = v.z, out[4 * i + 3] = v.w;
+    }
+  } else if constexpr (kAlign >= 8 && kWords % 2 == 0) {
+    QUERN_UNROLL
+    for (int i = 0; i < kWords / 2; ++i) {
+      u32x2 v = ptx::load_stream(reinterpret_cast<const u32x2*>(p) + i);
+      out[2 * i] = v.x, out[2 * i + 1] = v.y;
+    }
+  } else if constexpr (kAlign >= 4) {
+    QUERN_UNROLL
+    for (int i = 0; i < kWords; ++i) out[i] = ptx::load_stream(reinterpret_cast<const u32*>(p) + i);
+  } else if constexpr (kAlign == 2) {
+    // The address is 0 or 2 modulo 4. kWords-1 aligned words and two halves cover the range either way; a byte permute puts them in place:
+    // kWords+1 loads in place of 2*kWords.
+    u32 odd = static_cast<u32>(reinterpret_cast<u64>(p)) & 2u;
+    u32 aligned[kWords];
+    QUERN_UNROLL
+    for (int i = 0; i < kWords - 1; ++i) aligned[i] = ptx::load_stream(reinterpret_cast<const u32*>(p + odd) + i);
+    u32 end0 = ptx::load_stream(reinterpret_cast<const u16*>(p + (odd ? 0 : 4 * kWords - 4)));  // the first half, or the last but one
+    u32 end1 = ptx::load_stream(reinterpret_cast<const u16*>(p + 4 * kWords - 2));              // the last half
+    aligned[kWords - 1] = odd ? end1 : ptx::prmt(end0, end1, 0x5410u);
+    u32 selector = odd ? 0x5432u : 0x7654u;
+    u32 previous = end0 << 16;
+    QUERN_UNROLL
+    for (int i = 0; i < kWords; ++i) {
+      out[i] = ptx::prmt(previous, aligned[i], selector);
+      previous = aligned[i];
+    }
+  } else {
+    QUERN_UNROLL
+    for (int i = 0; i < kWords; ++i) {
+      u32 b0 = ptx::load_stream(p + 4 * i), b1 = ptx::load_stream(p + 4 * i + 1);
+      u32 b2 = ptx::load_stream(p + 4 * i + 2), b3 = ptx::load_stream(p + 4 * i + 3);
+      out[i] = b0 | b1 << 8 | b2 << 16 | b3 << 24;
+    }
+  }
+}
+
+// One 16-bit float at an even address.
+QUERN_FN f32 f16_bits_to_f32(u32 bits) { return ptx::to_f32(f16{static_cast<u16>(bits)}); }
+
+}  // namespace quern

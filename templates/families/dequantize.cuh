@@ -1,0 +1,27 @@
+// dequantize: Y[N,K] = decode(W), bit for bit the format's reference in f32, rounded once for f16 and bf16. One thread per slice.
+#pragma once
+
+#include "decode/slice.cuh"
+#include "families/element.cuh"
+
+namespace quern {
+
+template <class D, class Layout, class Y, int kThreads>
+QUERN_FN void dequantize(const KernelArgs& args) {
+  i64 per_row = ceil_div(args.k, kSliceWeights);
+  i64 index = ptx::block_x() * kThreads + ptx::thread_x();
+  i64 n = index / per_row, s = index % per_row;
+  if (n >= args.n) return;
+  auto view = RowView<D, Layout>::of(args, n);
+  Y* y = static_cast<Y*>(args.y) + n * args.ldy;
+  if constexpr (D::kDense) {
+    for (i64 k = s * kSliceWeights; k < (s + 1) * kSliceWeights && k < args.k; ++k) y[k] = ptx::from_f32<Y>(D::element(view, k));
+  } else {
+    f32 w[32];
+    slice_values<D>(load_slice<D>(view, s), w);
+    QUERN_UNROLL
+    for (int i = 0; i < 32; ++i) y[quad_position<D>(s, i / 4) + i % 4] = ptx::from_f32<Y>(w[i]);
+  }
+}
+
+}  // namespace quern

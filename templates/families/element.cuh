@@ -1,0 +1,40 @@
+// Activations in and outputs out: four neighbours of a row at a time, in any of the three types, at any alignment.
+#pragma once
+
+#include "args.h"
+#include "ptx/ptx.cuh"
+
+namespace quern {
+
+// x[0..3] of p as f32. `wide`: p is aligned to four elements.
+template <class T>
+QUERN_FN void load_quad(f32 (&x)[4], const T* p, bool wide) {
+  if (wide) {
+    if constexpr (sizeof(T) == 4) {
+      u32x4 v = ptx::load_cached(reinterpret_cast<const u32x4*>(p));
+      x[0] = ptx::float_from_bits(v.x), x[1] = ptx::float_from_bits(v.y), x[2] = ptx::float_from_bits(v.z), x[3] = ptx::float_from_bits(v.w);
+    } else {
+      u32x2 v = ptx::load_cached(reinterpret_cast<const u32x2*>(p));
+      x[0] = ptx::to_f32(T{static_cast<u16>(v.x)}), x[1] = ptx::to_f32(T{static_cast<u16>(v.x >> 16)});
+      x[2] = ptx::to_f32(T{static_cast<u16>(v.y)}), x[3] = ptx::to_f32(T{static_cast<u16>(v.y >> 16)});
+    }
+  } else {
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) x[i] = ptx::to_f32(ptx::load_cached(p + i));
+  }
+}
+
+// Whether every row of X can be read four elements at a time.
+template <class T>
+QUERN_FN bool rows_are_wide(const void* base, i64 leading_dimension) {
+  return ((reinterpret_cast<u64>(base) | static_cast<u64>(leading_dimension * static_cast<i64>(sizeof(T)))) & (4 * sizeof(T) - 1)) == 0;
+}
+
+// y[m,n] = value (+ bias[n]), rounded once to the output's type.
+template <class T, bool kBias>
+QUERN_FN void store_output(const KernelArgs& args, i64 m, i64 n, f32 value) {
+  if constexpr (kBias) value = ptx::add(value, ptx::to_f32(ptx::load_cached(static_cast<const T*>(args.bias) + n)));
+  static_cast<T*>(args.y)[m * args.ldy + n] = ptx::from_f32<T>(value);
+}
+
+}  // namespace quern

@@ -1,0 +1,223 @@
+// Tensor-core GEMM (mma.sync m16n8k16): weights are the 16-row operand, loaded straight from their layout into registers and decoded there,
+// one slice per lane of a fragment row; activations come prepared in fragment order (activations.cuh) through cp.async stages.
+// K is walked in runs of 128: lane t of a row holds slice 4*run + t, and step s of the run multiplies quad s of the four lanes.
+#pragma once
+
+#include "decode/slice.cuh"
+#include "families/element.cuh"
+#include "geometry/gemm.h"
+
+namespace quern {
+
+template <class D, class Layout, class Y, bool kBias, GemmGeometry G>
+struct Gemm {
+  static constexpr int kRowBytes = G.kRun * 2;              // one token's run in shared memory
+  static constexpr int kGroupBytes = G.tile_m() * kRowBytes;  // one run of all tokens
+  using Slice = typename D::Slice;
+
+  struct Tile {
+    i64 n0, m0;        // first weight row and token of the block
+    i64 begin, end;    // steps along K
+    i64 split;
+    int warp_n, warp_m, warp_k;
+  };
+  struct Weights {
+    Slice slice[G.frags_n][2];  // rows g and g+8 of each fragment
+  };
+
+  static QUERN_FN Tile tile(const KernelArgs& args) {
+    i64 index = ptx::block_x();
+    i64 tiles_m = G.tiles_m(args.m), steps = G.steps(args.k);
+    i64 tile_m = index % tiles_m, split = index / tiles_m % G.split_k, tile_n = index / (tiles_m * G.split_k);  // tokens innermost: W is reused in L2
+    i64 per_split = ceil_div(steps, G.split_k);
+    i64 end = (split + 1) * per_split;
+    int warp = ptx::warp();
+    return {tile_n * G.tile_n(), tile_m * G.tile_m(), split * per_split, end < steps ? end : steps, split,
+            warp % G.warps_n,    warp / G.warps_n % G.warps_m, warp / (G.warps_n * G.warps_m)};
+  }
+
+  static QUERN_FN void load_weights(Weights& w, const KernelArgs& args, const Tile& t, i64 step) {
+    i64 slices = args.k / kSliceWeights;
+    i64 s = (step * G.warps_k + t.warp_k) * 4 + ptx::lane() % 4;
+    QUERN_UNROLL
+    for (int f = 0; f < G.frags_n; ++f)
+      QUERN_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      i64 n = t.n0 + (t.warp_n * G.frags_n + f) * 16 + ptx::lane() / 4 + 8 * h;
+      if (n >= args.n) n = args.n - 1;  // rows past the end read the last one and are not written
+      w.slice[f][h] = s < slices ? load_slice<D>(RowView<D, Layout>::of(args, n), s) : Slice{};
+    }
+  }
+
+  // 16-byte pieces of a token's run are XOR-ed with the token's low three bits: the eight rows of an ldmatrix hit all 32 banks.
+  static QUERN_FN void stage_activations(u8* stage, const KernelArgs& args, const Tile& t, i64 step) {
+    FragmentActivations layout{args.m, args.k};
+    constexpr int kPieces = G.warps_k * G.tile_m() * (kRowBytes / 16);
+    QUERN_UNROLL
+    for (int base = 0; base < kPieces; base += G.threads()) {
+      int i = base + ptx::thread_x();
+      if (kPieces % G.threads() != 0 && i >= kPieces) break;
+      int piece = i % (kRowBytes / 16), token = i / (kRowBytes / 16) % G.tile_m(), group = i / (kRowBytes / 16 * G.tile_m());
+      i64 run = step * G.warps_k + group, m = t.m0 + token;
+      bool inside = m < args.m && run * G.kRun < layout.k_padded();
+      const u8* from = static_cast<const u8*>(args.workspace) + (inside ? (m * layout.k_padded() + run * G.kRun) * 2 + piece * 16 : 0);
+      ptx::cp_async_zero16(stage + group * kGroupBytes + token * kRowBytes + ((piece ^ (token & 7)) * 16), from, inside ? 16 : 0);
+    }
+  }
+
+  static QUERN_FN u32 pack(f32 low, f32 high) {
+    if constexpr (G.bf16)
+      return ptx::pack_bf16x2(low, high);
+    else
+      return ptx::pack_f16x2(low, high);
+  }
+  static QUERN_FN void mma(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    if constexpr (G.bf16)
+      ptx::mma_bf16(c, a, b0, b1);
+    else
+      ptx::mma_f16(c, a, b0, b1);
+  }
+
+  // Quad `q` of a slice as two packed pairs.
+  static QUERN_FN void decode_quad(u32 (&pair)[2], const Slice& slice, const u32 (&quads)[8], int q) {
+    f32 v[4];
+    QUERN_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      if constexpr (D::kDense) {
+        v[e] = D::value(slice, q, e);
+      } else {
+        int group = D::kScales == 2 ? q / 4 : 0;
+        v[e] = ptx::mul(D::scale(slice, group), byte_value<D>(quads[q], e));
+        if constexpr (D::kOffset) v[e] = ptx::add(v[e], D::offset(slice, group));
+      }
+    }
+    pair[0] = pack(v[0], v[1]), pair[1] = pack(v[2], v[3]);
+  }
+
+  static QUERN_FN void multiply(f32 (&c)[G.frags_n][G.frags_m][4], const Weights& w, const u8* stage, const Tile& t) {
+    const u8* tokens = stage + t.warp_k * kGroupBytes + t.warp_m * G.frags_m * 8 * kRowBytes;
+    u32 quads[G.frags_n][2][8];
+    if constexpr (!D::kDense) {
+      QUERN_UNROLL
+      for (int f = 0; f < G.frags_n; ++f)
+        QUERN_UNROLL
+      for (int h = 0; h < 2; ++h) D::quads(w.slice[f][h], quads[f][h]);
+    }
+    int lane = ptx::lane();
+    QUERN_UNROLL
+    for (int step = 0; step < 8; ++step) {
+      u32 a[G.frags_n][4];
+      QUERN_UNROLL
+      for (int f = 0; f < G.frags_n; ++f) {
+        u32 top[2], bottom[2];
+        decode_quad(top, w.slice[f][0], quads[f][0], step);
+        decode_quad(bottom, w.slice[f][1], quads[f][1], step);
+        a[f][0] = top[0], a[f][1] = bottom[0], a[f][2] = top[1], a[f][3] = bottom[1];
+      }
+      // Lane i addresses row i%8 of matrix i/8: tokens 0-7 and 8-15, each with the step's two 16-byte pieces. With one fragment of
+      // tokens the upper half of the lanes repeats the lower.
+      int token = G.frags_m == 1 ? lane % 8 : lane / 16 * 8 + lane % 8;
+      int piece = 2 * step + lane / 8 % 2;
+      QUERN_UNROLL
+      for (int pair = 0; pair < (G.frags_m + 1) / 2; ++pair) {
+        u32 b[4];
+        int row = pair * 16 + token;
+        ptx::ldmatrix_x4(b, tokens + row * kRowBytes + ((piece ^ (row & 7)) * 16));
+        QUERN_UNROLL
+        for (int f = 0; f < G.frags_n; ++f) {
+          mma(c[f][2 * pair], a[f], b[0], b[1]);
+          if constexpr (G.frags_m > 1) mma(c[f][2 * pair + 1], a[f], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // Sums the fragments of the warps that share an output, into the first of them.
+  static QUERN_FN void reduce_warps(f32 (&c)[G.frags_n][G.frags_m][4], const Tile& t) {
+    f32* flat = &c[0][0][0];
+    f32* shared = reinterpret_cast<f32*>(ptx::shared_memory()) + (ptx::warp() % (G.warps_n * G.warps_m)) * kWarpLanes * G.accumulators();
+    for (int source = 1; source < G.warps_k; ++source) {
+      ptx::barrier();
+      if (t.warp_k == source)
+        QUERN_UNROLL
+      for (int i = 0; i < G.accumulators(); ++i) shared[i * kWarpLanes + ptx::lane()] = flat[i];
+      ptx::barrier();
+      if (t.warp_k == 0)
+        QUERN_UNROLL
+      for (int i = 0; i < G.accumulators(); ++i) flat[i] = ptx::add(flat[i], shared[i * kWarpLanes + ptx::lane()]);
+    }
+  }
+
+  static QUERN_FN void store(f32 (&c)[G.frags_n][G.frags_m][4], const KernelArgs& args, const Tile& t) {
+    FragmentActivations layout{args.m, args.k};
+    const f32* scales = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + layout.scales());
+    f32* partial = reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + G.partials(args.m, args.k)) + t.split * args.m * args.n;
+    QUERN_UNROLL
+    for (int j = 0; j < G.frags_m; ++j)
+      QUERN_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      i64 m = t.m0 + (t.warp_m * G.frags_m + j) * 8 + ptx::lane() % 4 * 2 + e;
+      if (m >= args.m) continue;
+      f32 scale = G.bf16 ? 1.0f : ptx::load_cached(scales + m);
+      QUERN_UNROLL
+      for (int f = 0; f < G.frags_n; ++f)
+        QUERN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        i64 n = t.n0 + (t.warp_n * G.frags_n + f) * 16 + ptx::lane() / 4 + 8 * h;
+        if (n >= args.n) continue;
+        f32 value = ptx::mul(c[f][j][2 * h + e], scale);
+        if constexpr (G.split_k > 1)
+          partial[m * args.n + n] = value;
+        else
+          store_output<Y, kBias>(args, m, n, value);
+      }
+    }
+  }
+
+  static QUERN_FN void run(const KernelArgs& args) {
+    Tile t = tile(args);
+    u8* stages = ptx::shared_memory();
+    f32 c[G.frags_n][G.frags_m][4] = {};
+
+    Weights next;
+    if (t.begin < t.end) load_weights(next, args, t, t.begin);
+    QUERN_UNROLL
+    for (int i = 0; i < G.stages - 1; ++i) {
+      if (t.begin + i < t.end) stage_activations(stages + i * G.stage_bytes(), args, t, t.begin + i);
+      ptx::cp_async_commit();
+    }
+    int read = 0, write = G.stages - 1;
+    for (i64 step = t.begin; step < t.end; ++step) {
+      ptx::cp_async_wait<G.stages - 2>();
+      ptx::barrier();
+      i64 ahead = step + G.stages - 1;
+      if (ahead < t.end) stage_activations(stages + write * G.stage_bytes(), args, t, ahead);
+      ptx::cp_async_commit();
+      Weights now = next;
+      if (step + 1 < t.end) load_weights(next, args, t, step + 1);
+      multiply(c, now, stages + read * G.stage_bytes(), t);
+      read = read + 1 == G.stages ? 0 : read + 1;
+      write = write + 1 == G.stages ? 0 : write + 1;
+    }
+    if constexpr (G.warps_k > 1) {
+      ptx::cp_async_wait<0>();
+      reduce_warps(c, t);
+      if (t.warp_k != 0) return;
+    }
+    store(c, args, t);
+  }
+};
+
+// Adds the partial sums of the splits in their order, then the bias. One thread per output.
+template <class Y, bool kBias, GemmGeometry G, int kThreads>
+QUERN_FN void sum_splits(const KernelArgs& args) {
+  i64 index = ptx::block_x() * kThreads + ptx::thread_x();
+  if (index >= args.m * args.n) return;
+  const f32* partial = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + G.partials(args.m, args.k));
+  f32 sum = 0;
+  QUERN_UNROLL
+  for (int s = 0; s < G.split_k; ++s) sum = ptx::add(sum, ptx::load_cached(partial + s * args.m * args.n + index));
+  store_output<Y, kBias>(args, index / args.n, index % args.n, sum);
+}
+
+}  // namespace quern

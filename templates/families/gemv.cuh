@@ -1,0 +1,110 @@
+// Decode GEMV, M = 1..8: a group of lanes per row of W, one slice per lane at a time, activations shared by every row of the block.
+// The loop is one flat sequence over (pass, slice group) with the next weights always in flight: the first load is issued before the
+// activations are staged, so that the memory never idles. Activation policies: GemvQ8 (gemv_q8.cuh), GemvF32 (gemv_f32.cuh).
+#pragma once
+
+#include "decode/slice.cuh"
+#include "families/element.cuh"
+#include "geometry/gemv.h"
+
+namespace quern {
+
+template <class D, class Layout, class Policy, class Y, bool kBias, GemvGeometry G>
+struct Gemv {
+  static constexpr int kStep = G.lanes * G.warps_k * G.unroll;  // slices per row and iteration
+
+  struct Weights {
+    typename D::Slice slice[G.rows][G.unroll];
+  };
+  struct Place {
+    i64 row;    // first row of this lane group in pass 0
+    i64 first;  // first slice of this lane
+  };
+
+  static QUERN_FN Place place() {
+    int lane_group = ptx::lane() / G.lanes, lane = ptx::lane() % G.lanes;
+    int warp_row = ptx::warp() / G.warps_k, warp_k = ptx::warp() % G.warps_k;
+    return {ptx::block_x() * G.passes * G.rows_per_block() + warp_row * G.rows_per_warp() + lane_group * G.rows,
+            static_cast<i64>(warp_k) * G.lanes + lane};
+  }
+
+  static QUERN_FN void load(Weights& w, const KernelArgs& args, i64 row, i64 slice, i64 slices) {
+    QUERN_UNROLL
+    for (int r = 0; r < G.rows; ++r) {
+      i64 n = row + r < args.n ? row + r : args.n - 1;  // rows past the end read the last one and are not written
+      auto view = RowView<D, Layout>::of(args, n);
+      QUERN_UNROLL
+      for (int u = 0; u < G.unroll; ++u) {
+        i64 s = slice + u * G.lanes * G.warps_k;
+        w.slice[r][u] = s < slices ? load_slice<D>(view, s) : typename D::Slice{};
+      }
+    }
+  }
+
+  // Sums over the lanes of a row, then over the warps that share it.
+  static QUERN_FN void finish(f32 (&sum)[G.rows][G.m], const KernelArgs& args, i64 row) {
+    QUERN_UNROLL
+    for (int r = 0; r < G.rows; ++r)
+      QUERN_UNROLL
+    for (int m = 0; m < G.m; ++m)
+      QUERN_UNROLL
+    for (int mask = G.lanes / 2; mask > 0; mask /= 2) sum[r][m] = ptx::add(sum[r][m], ptx::shuffle_xor(sum[r][m], mask));
+
+    if constexpr (G.warps_k > 1) {
+      f32* partial = reinterpret_cast<f32*>(ptx::shared_memory());
+      int lane_group = ptx::lane() / G.lanes;
+      f32* mine = partial + (ptx::warp() * G.rows_per_warp() + lane_group * G.rows) * G.m;
+      if (ptx::lane() % G.lanes == 0)
+        QUERN_UNROLL
+      for (int i = 0; i < G.rows * G.m; ++i) mine[i] = sum[i / G.m][i % G.m];
+      ptx::barrier();
+      if (ptx::warp() % G.warps_k == 0)
+        QUERN_UNROLL
+      for (int i = 0; i < G.rows * G.m; ++i)
+        for (int w = 1; w < G.warps_k; ++w) sum[i / G.m][i % G.m] = ptx::add(sum[i / G.m][i % G.m], mine[w * G.rows_per_warp() * G.m + i]);
+      ptx::barrier();
+    }
+    if (ptx::lane() % G.lanes == 0 && ptx::warp() % G.warps_k == 0)
+      QUERN_UNROLL
+    for (int r = 0; r < G.rows; ++r)
+      if (row + r < args.n)
+        QUERN_UNROLL
+    for (int m = 0; m < G.m; ++m) store_output<Y, kBias>(args, m, row + r, sum[r][m]);
+  }
+
+  static QUERN_FN void run(const KernelArgs& args) {
+    i64 slices = args.k / kSliceWeights;
+    i64 per_pass = ceil_div(slices, kStep);
+    Place at = place();
+    i64 groups = G.row_groups(args.n) - ptx::block_x() * G.passes;
+    i64 passes = groups < G.passes ? groups : G.passes;
+
+    Weights next;
+    load(next, args, at.row, at.first, slices);
+    Policy policy(args, slices, ptx::shared_memory() + G.partial_bytes());
+
+    i64 row = at.row, slice = at.first;
+    for (i64 pass = 0; pass < passes; ++pass) {
+      f32 sum[G.rows][G.m] = {};
+      for (i64 i = 0; i < per_pass; ++i) {
+        Weights now = next;
+        i64 current = slice;
+        bool last = i + 1 == per_pass;
+        i64 next_row = last ? row + G.rows_per_block() : row;
+        slice = last ? at.first : slice + kStep;
+        if (!last || pass + 1 < passes) load(next, args, next_row, slice, slices);
+        QUERN_UNROLL
+        for (int u = 0; u < G.unroll; ++u) {
+          i64 s = current + u * G.lanes * G.warps_k;
+          if (s < slices) policy.accumulate(sum, now.slice, u, s);
+        }
+        if (last) {
+          finish(sum, args, row);
+          row = next_row;
+        }
+      }
+    }
+  }
+};
+
+}  // namespace quern
