@@ -56,6 +56,9 @@ class Image {
 // its name at +0, type at +4, file offset at +0x18 and size at +0x20.
 constexpr std::uint32_t kNoBits = 8;
 
+// From sm_90 on the system keeps the first 1 KiB of each block's shared memory; the section sizes count it, the assembler's log does not.
+constexpr int kReservedSharedBytes = 1024;
+
 Section section_at(const Image& image, std::uint64_t header, std::uint64_t names) {
   return {image.text(names + image.read<std::uint32_t>(header)), image.read<std::uint64_t>(header + 0x18), image.read<std::uint64_t>(header + 0x20)};
 }
@@ -111,15 +114,17 @@ std::optional<ResourceUsage> usage_from_cubin(std::span<const std::byte> cubin) 
   const auto names = image.read<std::uint64_t>(table + std::uint64_t{entry_bytes} * image.read<std::uint16_t>(0x3e) + 0x18);
 
   ResourceUsage usage;
-  bool found = false;
+  bool found = false, reserves = false;
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t header = table + i * entry_bytes;
     const Section section = section_at(image, header, names);
     if (section.name == ".nv.info") read_info(image, section, usage, found);
-    if (section.name.starts_with(".nv.shared.") && image.read<std::uint32_t>(header + 4) == kNoBits)
+    if (section.name.starts_with(".nv.shared.") && !section.name.starts_with(".nv.shared.reserved.") && image.read<std::uint32_t>(header + 4) == kNoBits)
       usage.static_shared_bytes = std::max(usage.static_shared_bytes, static_cast<int>(section.size));
+    reserves = reserves || section.name.starts_with(".nv.shared.reserved.");
   }
   if (!found) return std::nullopt;
+  if (reserves) usage.static_shared_bytes = std::max(0, usage.static_shared_bytes - kReservedSharedBytes);
   return usage;
 }
 
