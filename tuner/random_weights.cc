@@ -82,11 +82,11 @@ ScaleRule scale_rule(WeightType type) {
     case WeightType::tq1_0:
       return {.scale_at = 52, .unit_scale = 1.22};
     case WeightType::tq2_0:
-      return {.scale_at = 64, .unit_scale = 1 / 1.22};
+      return {.scale_at = 64, .unit_scale = 1 / 1.22, .either_sign = true};
     case WeightType::q1_0:
       return {.scale_at = 0, .unit_scale = 1};
     case WeightType::q2_0:
-      return {.scale_at = 0, .unit_scale = 1 / 1.22};
+      return {.scale_at = 0, .unit_scale = 1 / 1.22, .either_sign = true};
     default:
       return {};
   }
@@ -125,9 +125,9 @@ void set_mxfp4_scale(Random& random, double size, std::byte* block) {
   block[0] = static_cast<std::byte>(128 + exponent);
 }
 
-// Weights are T * scale / 2: E4M3 scales in [1/8, 15/16] give a root mean square near 1.
+// Weights are T * scale / 2: E4M3 scales in [1/8, 1/2) give a root mean square near 1.
 void set_nvfp4_scales(Random& random, std::byte* block) {
-  for (int sub = 0; sub < 4; ++sub) block[sub] = static_cast<std::byte>((4 + random.below(3)) << 3 | random.below(8));
+  for (int sub = 0; sub < 4; ++sub) block[sub] = static_cast<std::byte>((4 + random.below(2)) << 3 | random.below(8));
 }
 
 void fill_floats(Random& random, DType type, double size, std::int64_t k, std::byte* row) {
