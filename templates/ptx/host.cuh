@@ -1,5 +1,5 @@
-// The hardware header's host body: the values of device.cuh, computed on the CPU. Every float operation rounds once, to nearest even, and a NaN
-// result of a 16-bit conversion or operation is 0x7fff, as on the device.
+// The hardware header's host body: the values of device.cuh, computed on the CPU. Every float operation rounds once, to nearest even, and a
+// NaN result of a 16-bit conversion or operation is 0x7fff, as on the device.
 #pragma once
 
 #include "ptx/host_lane.h"
@@ -8,11 +8,11 @@
 #define QUERN_FN inline __attribute__((always_inline))
 // A kernel entry: QUERN_KERNEL(name, threads, min_blocks)(quern::KernelArgs args) { ... }
 // The launch bound is data beside the entry, so that a launch of more threads fails here as it does on the device.
-#define QUERN_KERNEL(name, threads, min_blocks)                \
-  extern "C" {                                                 \
-  extern const unsigned int name##_max_threads;                \
-  const unsigned int name##_max_threads = threads;             \
-  }                                                            \
+#define QUERN_KERNEL(name, threads, min_blocks)    \
+  extern "C" {                                     \
+  extern const unsigned int name##_max_threads;    \
+  const unsigned int name##_max_threads = threads; \
+  }                                                \
   extern "C" __attribute__((visibility("default"))) void name
 #define QUERN_GRID_CONSTANT const
 // The optimizer decides here: forced unrolling would cost compile time and buys nothing without a register file to index.
@@ -99,7 +99,8 @@ QUERN_FN void cp_async_wait() {
 template <class ByteA>
 QUERN_FN i32 dp4a(u32 a, u32 b, i32 c) {
   u32 sum = static_cast<u32>(c);
-  for (int i = 0; i < 32; i += 8) sum += static_cast<u32>(static_cast<i32>(static_cast<ByteA>(a >> i)) * static_cast<i32>(static_cast<i8>(b >> i)));
+  for (int i = 0; i < 32; i += 8)
+    sum += static_cast<u32>(static_cast<i32>(static_cast<ByteA>(a >> i)) * static_cast<i32>(static_cast<i8>(b >> i)));
   return static_cast<i32>(sum);
 }
 QUERN_FN i32 dp4a_ss(u32 a, u32 b, i32 c) { return dp4a<i8>(a, b, c); }
@@ -248,7 +249,8 @@ QUERN_FN void ldmatrix_x4(u32 (&r)[4], const void* shared_row) {
   HostLane* self = quern_host_lane();
   check_shared16(self, shared_row);
   const u32 lane = self->thread_x & 31u;
-  const void* const* rows = static_cast<const void* const*>(quern_host_exchange(self, Collective::ldmatrix_x4, &shared_row, sizeof(void*), nullptr));
+  const void* const* rows =
+      static_cast<const void* const*>(quern_host_exchange(self, Collective::ldmatrix_x4, &shared_row, sizeof(void*), nullptr));
   for (u32 i = 0; i < 4; ++i) r[i] = static_cast<const u32*>(rows[8 * i + lane / 4])[lane % 4];
 }
 
@@ -266,7 +268,8 @@ void combine_mma(void* deposits) {
   for (int l = 0; l < 32; ++l) {
     const int g = l / 4, t = l % 4;
     for (int half = 0; half < 2; ++half) {
-      for (int i = 0; i < 4; ++i) a[g + 8 * (i & 1)][2 * t + 8 * (i >> 1) + half] = to_f32(T{static_cast<u16>(lanes[l].a[i] >> (16 * half))});
+      for (int i = 0; i < 4; ++i)
+        a[g + 8 * (i & 1)][2 * t + 8 * (i >> 1) + half] = to_f32(T{static_cast<u16>(lanes[l].a[i] >> (16 * half))});
       for (int i = 0; i < 2; ++i) b[2 * t + 8 * i + half][g] = to_f32(T{static_cast<u16>(lanes[l].b[i] >> (16 * half))});
       for (int i = 0; i < 2; ++i) c[g + 8 * i][2 * t + half] = lanes[l].c[2 * i + half];
     }

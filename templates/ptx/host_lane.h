@@ -1,5 +1,5 @@
-// What a kernel on the host target asks of the machinery that runs it: one lane's coordinates, and the scheduling points. The plugin defines
-// these functions and resolves them when it loads an object; their addresses are never stored in one.
+// What a kernel on the host target asks of the machinery that runs it: one lane's coordinates, and the scheduling points. The plugin
+// defines these functions and resolves them when it loads an object; their addresses are never stored in one.
 #pragma once
 
 #include "ptx/types.h"
@@ -11,7 +11,7 @@ struct HostLane {
   u32 thread_x;
   u32 shared_bytes;  // dynamic shared memory of the block
   i64 block_x;
-  u8* shared;        // 1024-byte aligned
+  u8* shared;  // 1024-byte aligned
 };
 
 // What all 32 lanes of a warp must be doing at the same time. Two lanes that meet with different values are a divergent collective.
