@@ -1,0 +1,15 @@
+// One accessor per family; the list of them is in family.cc.
+#pragma once
+
+#include "generator/family.h"
+
+namespace quern {
+
+const Family& generic_family();
+const Family& dequantize_family();
+const Family& repack_family();
+const Family& gemv_f32_family();
+const Family& gemv_q8_family();
+const Family& gemm_family();
+
+}  // namespace quern

@@ -1,0 +1,46 @@
+#include "generator/family.h"
+
+#include <array>
+
+#include "generator/families.h"
+
+namespace quern {
+
+std::span<const Family* const> families() {
+  static const std::array<const Family*, 6> kFamilies{&generic_family(),  &dequantize_family(), &repack_family(),
+                                                      &gemv_f32_family(), &gemv_q8_family(),    &gemm_family()};
+  return kFamilies;
+}
+
+const Family* find_family(std::string_view name) {
+  for (const Family* family : families())
+    if (family->name() == name) return family;
+  return nullptr;
+}
+
+std::vector<const Family*> families_for(const Problem& problem, const Target& target) {
+  std::vector<const Family*> result;
+  for (const Family* family : families())
+    if (family->supports(problem, target)) result.push_back(family);
+  return result;
+}
+
+Config default_config(const Problem& problem, const Target& target) {
+  // Later families are faster where they apply; the GEMV beats the tensor cores for few rows (bench/results).
+  auto candidates = families_for(problem, target);
+  if (candidates.empty()) return {};
+  const Family* best = candidates.back();
+  if (problem.op == Op::mul_mat && problem.m <= 4 && candidates.size() > 1 && best->name() == "gemm") best = candidates[candidates.size() - 2];
+  return best->space(problem, target).default_config();
+}
+
+Result<KernelSource> render(const Problem& problem, const Target& target, const Config& config) {
+  QUERN_TRY(validate(problem));
+  const Family* family = find_family(config.family);
+  if (!family) return Error{ErrorCode::kInvalidArgument, "config: no family is called '" + config.family + "'", {}};
+  QUERN_TRY(family->supports(problem, target));
+  QUERN_TRY(family->space(problem, target).check(config));
+  return family->render(problem, target, config);
+}
+
+}  // namespace quern

@@ -1,0 +1,139 @@
+// gemm: tensor-core GEMM, decoding weights in registers. f16 operands meet `tight`, bf16 operands `normal`.
+#include <algorithm>
+
+#include "generator/families.h"
+#include "generator/family_support.h"
+#include "generator/target_limits.h"
+#include "geometry/gemm.h"
+
+namespace quern {
+namespace {
+
+constexpr int kPrepareThreads = 256;
+constexpr int kSumThreads = 256;
+
+GemmGeometry geometry_of(ConfigReader& reader) {
+  GemmGeometry g{};
+  g.warps_n = reader.take("warps_n");
+  g.warps_m = reader.take("warps_m");
+  g.warps_k = reader.take("warps_k");
+  g.frags_n = reader.take("frags_n");
+  g.frags_m = reader.take("frags_m");
+  g.stages = reader.take("stages");
+  g.split_k = reader.take("split_k");
+  g.bf16 = reader.take("bf16");
+  return g;
+}
+
+Accuracy accuracy_of(const GemmGeometry& g) { return g.bf16 ? Accuracy::normal : Accuracy::tight; }
+
+// The reason why not, or an empty string.
+std::string check(const Problem& p, long long shared_limit, const Config& config) {
+  ConfigReader reader(config);
+  GemmGeometry g = geometry_of(reader);
+  if (!reader.finish()) return "parameters do not match the family's";
+  auto is = [](const char* name, long long value) { return std::string(name) + " is " + std::to_string(value) + ", needed "; };
+  if (g.bf16 && p.accuracy < Accuracy::normal) return is("bf16", 1) + "0 for class " + std::string(to_string(p.accuracy));
+  if (g.warps() > 16) return is("warps_n * warps_m * warps_k", g.warps()) + "at most 16 warps";
+  if (g.warps() < 2) return is("warps_n * warps_m * warps_k", g.warps()) + "at least 2 warps";
+  if (g.accumulators() > 128) return is("4 * frags_n * frags_m", g.accumulators()) + "at most 128 accumulators per lane";
+  if (g.threads() * (g.accumulators() + 64) > 65536) return is("registers of a block", g.threads() * (g.accumulators() + 64)) + "at most 65536";
+  if (is_dense(p.type) && g.frags_n > 2) return is("frags_n", g.frags_n) + "at most 2 for dense weights";
+  // A token tile that is at least half full, unless it is the smallest.
+  if (g.tile_m() > 8 && g.tile_m() >= 2 * round_up(p.m, 8)) return is("8 * frags_m * warps_m", g.tile_m()) + "less than twice m";
+  // A wide problem wants wide tiles: narrow ones read the weights once per 8 tokens.
+  if (p.m >= 64 && g.tile_m() < 32) return is("8 * frags_m * warps_m", g.tile_m()) + "at least 32 for m of 64 and more";
+  if (g.warps_k > 1 && g.tile_m() > 64) return is("warps_k", g.warps_k) + "1 for tiles of more than 64 tokens";
+  if (g.split_k > 1 && p.m > 128) return is("split_k", g.split_k) + "1 for m above 128";
+  if (static_cast<long long>(g.split_k) * g.warps_k > std::max(1LL, ceil_div(p.k, GemmGeometry::kRun)))
+    return is("split_k * warps_k", g.split_k * g.warps_k) + "at most the " + std::to_string(ceil_div(p.k, GemmGeometry::kRun)) + " runs along k";
+  if (g.shared_bytes() > shared_limit) return is("shared memory", g.shared_bytes()) + "at most " + std::to_string(shared_limit) + " bytes";
+  return {};
+}
+
+class Gemm final : public Family {
+ public:
+  std::string_view name() const override { return "gemm"; }
+
+  Status supports(const Problem& p, const Target& target) const override {
+    QUERN_TRY(supports_op(name(), p, Op::mul_mat));
+    QUERN_TRY(supports_plain(name(), p));
+    QUERN_TRY(supports_accuracy(name(), p, Accuracy::tight));
+    QUERN_TRY(supports_slices(name(), p));
+    if (!limits_of(target).tensor_cores_bf16)
+      return unsupported(name(), "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k16 and cp.async");
+    return supports_grid(name(), (p.m / 8 + 1) * (p.n / 16 + 1) * 8);
+  }
+
+  SearchSpace space(const Problem& p, const Target& target) const override {
+    Problem shape = p;
+    shape.m = std::max<std::int64_t>(p.m, 1);
+    long long limit = limits_of(target).shared_bytes_per_block;
+    std::vector<Parameter> parameters{{"warps_n", {1, 2, 4, 8}, 4}, {"warps_m", {1, 2}, 1},          {"warps_k", {1, 2, 4, 8}, 1},
+                                      {"frags_n", {1, 2, 4}, 1},    {"frags_m", {1, 2, 4, 8, 16}, 1}, {"stages", {2, 3, 4}, 2},
+                                      {"split_k", {1, 2, 4}, 1},    {"bf16", {0, 1}, 0}};
+    SearchSpace::Constraint constraint = [shape, limit](const Config& config) { return check(shape, limit, config); };
+    choose_defaults(parameters, shape, constraint);
+    return {"gemm", std::move(parameters), {constraint}};
+  }
+
+  Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
+    ConfigReader reader(config);
+    GemmGeometry g = geometry_of(reader);
+    QUERN_TRY(reader.finish());
+    SourceText text(name(), p);
+    text.include("families/activations.cuh").include("families/gemm.cuh").problem_types();
+    text.geometry("GemmGeometry", {{"warps_n", g.warps_n}, {"warps_m", g.warps_m}, {"warps_k", g.warps_k}, {"frags_n", g.frags_n},
+                                   {"frags_m", g.frags_m}, {"stages", g.stages}, {"split_k", g.split_k}, {"bf16", g.bf16}});
+    if (is_empty(p)) return std::move(text).finish(0, accuracy_of(g));
+    std::string prepare = std::to_string(kPrepareThreads), sum = std::to_string(kSumThreads);
+    text.kernel(step("quern_prepare", p.m, kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
+                "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + prepare + ">(args);");
+    text.kernel(step("quern_gemm", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+                "quern::Gemm<Weight, Layout, Y, kBias, kGeometry>::run(args);");
+    if (g.split_k > 1)
+      text.kernel(step("quern_sum", ceil_div(p.m * p.n, kSumThreads), kSumThreads), 1,
+                  "quern::sum_splits<Y, kBias, kGeometry, " + sum + ">(args);");
+    return std::move(text).finish(static_cast<std::size_t>(g.workspace_bytes(p.m, p.n, p.k)), accuracy_of(g));
+  }
+
+ private:
+  static void choose_defaults(std::vector<Parameter>& parameters, const Problem& p, const SearchSpace::Constraint& constraint) {
+    auto wish = [&](std::string_view name, int value) {
+      for (auto& parameter : parameters) {
+        if (parameter.name != name) continue;
+        auto before = parameter.default_value;
+        parameter.default_value = value;
+        Config config{"gemm", {}};
+        for (const auto& q : parameters) config.values.push_back({q.name, q.default_value});
+        if (!constraint(config).empty()) parameter.default_value = before;
+      }
+    };
+    // Start from what is allowed for every m: one fragment of 8 tokens up to m = 63, four fragments from there.
+    if (p.m >= 64)
+      for (auto& parameter : parameters)
+        if (parameter.name == "frags_m") parameter.default_value = 4;
+    wish("bf16", p.accuracy >= Accuracy::normal ? 1 : 0);
+    if (p.m <= 64) {
+      for (int f : {2, 4, 8})
+        if (8 * f <= round_up(p.m, 8)) wish("frags_m", f);
+      wish("frags_n", p.m <= 16 ? 2 : 1);
+      wish("warps_n", 2);
+      for (int w : {2, 4}) wish("warps_k", w);
+    } else {
+      for (int f : {8, 16}) wish("frags_m", f);
+      wish("frags_n", 2);
+      wish("warps_m", p.m > 128 ? 2 : 1);
+    }
+    wish("stages", 3);
+  }
+};
+
+}  // namespace
+
+const Family& gemm_family() {
+  static const Gemm family;
+  return family;
+}
+
+}  // namespace quern

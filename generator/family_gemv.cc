@@ -1,0 +1,150 @@
+// gemv_q8 and gemv_f32: decode GEMV for M = 1..8, with 8-bit activations and DP4A, or with f32 activations.
+#include <algorithm>
+
+#include "generator/families.h"
+#include "generator/family_support.h"
+#include "generator/target_limits.h"
+#include "geometry/gemv.h"
+
+namespace quern {
+namespace {
+
+constexpr int kMaxRows = 8;
+constexpr int kPrepareThreads = 128;
+
+GemvGeometry geometry_of(const Problem& p, ConfigReader& reader, bool quantized) {
+  GemvGeometry g{};
+  g.m = static_cast<int>(p.m);
+  g.warps = reader.take("warps");
+  g.warps_k = reader.take("warps_k");
+  g.lanes = reader.take("lanes");
+  g.rows = reader.take("rows");
+  g.unroll = reader.take("unroll");
+  g.passes = reader.take("passes");
+  g.stage = reader.take("stage");
+  g.fuse = quantized ? reader.take("fuse") : 0;
+  return g;
+}
+
+// The rules that hold for both activation policies. Each returns the reason why not, or an empty string.
+std::string check_geometry(const GemvGeometry& g, const Problem& p, long long shared_bytes, long long shared_limit) {
+  long long slices = p.k / kSliceWeights;
+  if (g.warps % g.warps_k != 0) return "warps is " + std::to_string(g.warps) + ", needed a multiple of warps_k " + std::to_string(g.warps_k);
+  // At least half of the lanes that share a row must have a slice of it.
+  if ((g.warps_k > 1 || g.lanes > 8) && g.lanes * g.warps_k > 2 * slices)
+    return "lanes * warps_k is " + std::to_string(g.lanes * g.warps_k) + ", needed at most twice the row's " + std::to_string(slices) + " slices";
+  if (g.unroll > 1 && static_cast<long long>(g.lanes) * g.warps_k * g.unroll > slices)
+    return "unroll is " + std::to_string(g.unroll) + ", needed no more than the row's slices give each lane";
+  if (g.rows * g.m > 16) return "rows is " + std::to_string(g.rows) + ", needed rows * m of at most 16 accumulators";
+  if (g.rows * g.unroll > 8) return "rows * unroll is " + std::to_string(g.rows * g.unroll) + ", needed at most 8 slices in registers";
+  if (g.passes > 1 && g.grid(p.n) < 128) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 128 blocks";
+  if (shared_bytes > shared_limit)
+    return "shared memory is " + std::to_string(shared_bytes) + " bytes, needed at most " + std::to_string(shared_limit);
+  return {};
+}
+
+class Gemv : public Family {
+ public:
+  Gemv(std::string_view name, bool quantized, Accuracy accuracy) : name_(name), quantized_(quantized), accuracy_(accuracy) {}
+
+  std::string_view name() const override { return name_; }
+
+  Status supports(const Problem& p, const Target&) const override {
+    QUERN_TRY(supports_op(name_, p, Op::mul_mat));
+    QUERN_TRY(supports_plain(name_, p));
+    QUERN_TRY(supports_accuracy(name_, p, accuracy_));
+    QUERN_TRY(supports_slices(name_, p));
+    if (quantized_ && is_dense(p.type))
+      return unsupported(name_, "weight type " + std::string(to_string(p.type)) + " is dense, needed a quantized one");
+    if (p.m > kMaxRows) return unsupported(name_, "m is " + std::to_string(p.m) + ", needed at most 8");
+    return supports_grid(name_, p.n);
+  }
+
+  SearchSpace space(const Problem& p, const Target& target) const override {
+    Problem shape = p;
+    shape.m = std::max<std::int64_t>(p.m, 1);
+    std::vector<Parameter> parameters{{"warps", {2, 4, 8, 16}, 4},  {"warps_k", {1, 2, 4, 8}, 1}, {"lanes", {8, 16, 32}, 32},
+                                      {"rows", {1, 2, 4}, 1},       {"unroll", {1, 2, 4}, 1},     {"passes", {1, 2, 4, 8}, 1},
+                                      {"stage", {0, 1}, 0}};
+    if (quantized_) parameters.push_back({"fuse", {0, 1}, 0});
+    long long limit = limits_of(target).shared_bytes_per_block;
+    SearchSpace::Constraint constraint = [*this, shape, limit](const Config& config) { return check(shape, limit, config); };
+    choose_defaults(parameters, shape, constraint);
+    return {std::string(name_), std::move(parameters), {constraint}};
+  }
+
+  Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
+    ConfigReader reader(config);
+    GemvGeometry g = geometry_of(p, reader, quantized_);
+    QUERN_TRY(reader.finish());
+    SourceText text(name_, p);
+    text.include("families/" + std::string(name_) + ".cuh").problem_types();
+    text.geometry("GemvGeometry", {{"m", g.m}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"lanes", g.lanes}, {"rows", g.rows},
+                                   {"unroll", g.unroll}, {"passes", g.passes}, {"stage", g.stage}, {"fuse", g.fuse}});
+    if (is_empty(p)) return std::move(text).finish(0, accuracy_);
+    if (quantized_ && !g.fuse)
+      text.kernel(step("quern_prepare", ceil_div(p.m * (p.k / kSliceWeights), kPrepareThreads), kPrepareThreads), 1,
+                  "quern::quantize_activations<Weight, X, " + std::to_string(kPrepareThreads) + ">(args);");
+    std::string policy = quantized_ ? "quern::GemvQ8<Weight, X, kGeometry>" : "quern::GemvF32<Weight, X, kGeometry>";
+    text.kernel(step("quern_gemv", g.grid(p.n), g.threads(), shared_bytes(g, p)), 1,
+                "quern::Gemv<Weight, Layout, " + policy + ", Y, kBias, kGeometry>::run(args);");
+    long long workspace = quantized_ ? gemv_q8_workspace_bytes(g, p.k) : 0;
+    return std::move(text).finish(static_cast<std::size_t>(workspace), accuracy_);
+  }
+
+ private:
+  long long shared_bytes(const GemvGeometry& g, const Problem& p) const {
+    return quantized_ ? gemv_q8_shared_bytes(g, p.k) : gemv_f32_shared_bytes(g, p.k);
+  }
+
+  std::string check(const Problem& p, long long limit, const Config& config) const {
+    ConfigReader reader(config);
+    GemvGeometry g = geometry_of(p, reader, quantized_);
+    if (!reader.finish()) return "parameters do not match the family's";
+    if (g.fuse && !g.stage) return "fuse is 1, needed stage 1: a block can only prepare activations into its own memory";
+    return check_geometry(g, p, shared_bytes(g, p), limit);
+  }
+
+  // The wishes, most important last, each taken when the result is still allowed.
+  void choose_defaults(std::vector<Parameter>& parameters, const Problem& p, const SearchSpace::Constraint& constraint) const {
+    long long slices = p.k / kSliceWeights;
+    auto wish = [&](std::string_view name, int value) {
+      for (auto& parameter : parameters) {
+        if (parameter.name != name) continue;
+        auto before = parameter.default_value;
+        parameter.default_value = value;
+        Config config{std::string(name_), {}};
+        for (const auto& q : parameters) config.values.push_back({q.name, q.default_value});
+        if (!constraint(config).empty()) parameter.default_value = before;
+      }
+    };
+    for (auto& parameter : parameters)
+      if (parameter.name == "lanes") parameter.default_value = 8;  // allowed for every K
+    wish("lanes", 16);
+    if (slices >= 24) wish("lanes", 32);
+    wish("warps", p.m >= 4 ? 8 : 4);
+    wish("rows", 2);
+    wish("unroll", 2);
+    wish("stage", 1);
+    if (p.m <= 2) wish("fuse", 1);
+    wish("passes", 2);
+  }
+
+  std::string_view name_;
+  bool quantized_;
+  Accuracy accuracy_;
+};
+
+}  // namespace
+
+const Family& gemv_q8_family() {
+  static const Gemv family("gemv_q8", true, Accuracy::normal);
+  return family;
+}
+
+const Family& gemv_f32_family() {
+  static const Gemv family("gemv_f32", false, Accuracy::f32);
+  return family;
+}
+
+}  // namespace quern

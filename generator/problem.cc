@@ -1,0 +1,121 @@
+#include "quern/problem.h"
+
+#include <limits>
+#include <vector>
+
+namespace quern {
+namespace {
+
+Error invalid(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message), {}}; }
+
+std::vector<std::string_view> words(std::string_view text) {
+  std::vector<std::string_view> result;
+  while (!text.empty()) {
+    std::size_t start = text.find_first_not_of(" \t\n");
+    if (start == std::string_view::npos) break;
+    std::size_t end = text.find_first_of(" \t\n", start);
+    result.push_back(text.substr(start, end == std::string_view::npos ? end : end - start));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end);
+  }
+  return result;
+}
+
+bool parse_integer(std::string_view text, std::int64_t& value) {
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+bool parse_pair(std::string_view text, std::int64_t& first, std::int64_t& second) {
+  std::size_t comma = text.find(',');
+  return comma != std::string_view::npos && parse_integer(text.substr(0, comma), first) && parse_integer(text.substr(comma + 1), second);
+}
+
+template <class T>
+bool assign(T& to, const std::optional<T>& from) {
+  if (from) to = *from;
+  return from.has_value();
+}
+
+// False when the value does not parse; `known` is cleared when no field has this name.
+bool parse_field(Problem& p, std::string_view name, std::string_view value, bool& known) {
+  if (name == "m") return parse_integer(value, p.m);
+  if (name == "n") return parse_integer(value, p.n);
+  if (name == "k") return parse_integer(value, p.k);
+  if (name == "x") return assign(p.x_type, dtype_from_name(value));
+  if (name == "y") return assign(p.y_type, dtype_from_name(value));
+  if (name == "class") return assign(p.accuracy, accuracy_from_name(value));
+  if (name == "layout") return assign(p.layout, layout_from_name(value));
+  if (name == "batch") return parse_pair(value, p.batch2, p.batch3);
+  if (name == "ratio") return parse_pair(value, p.ratio2, p.ratio3);
+  if (name == "bias") {
+    p.bias = value == "1";
+    return value == "0" || value == "1";
+  }
+  known = false;
+  return false;
+}
+
+// Multiplies, or returns false when the product does not fit 63 bits.
+bool multiply(std::int64_t& product, std::int64_t factor) { return !__builtin_mul_overflow(product, factor, &product); }
+
+}  // namespace
+
+Result<Problem> parse_problem(std::string_view text) {
+  auto fields = words(text);
+  if (fields.size() < 2) return invalid("problem: found '" + std::string(text) + "', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
+  Problem p;
+  auto op = op_from_name(fields[0]);
+  if (!op) return invalid("problem: found op '" + std::string(fields[0]) + "', needed dequantize, mul_mat, to_planar or to_gguf");
+  auto type = weight_type_from_name(fields[1]);
+  if (!type) return invalid("problem: found weight type '" + std::string(fields[1]) + "', needed a GGUF type name such as q4_0");
+  p.op = *op;
+  p.type = *type;
+  for (std::size_t i = 2; i < fields.size(); ++i) {
+    std::size_t equals = fields[i].find('=');
+    if (equals == std::string_view::npos) {
+      if (auto layout = layout_from_name(fields[i])) {
+        p.layout = *layout;
+        continue;
+      }
+      return invalid("problem: found '" + std::string(fields[i]) + "', needed name=value, gguf or planar");
+    }
+    bool known = true;
+    if (!parse_field(p, fields[i].substr(0, equals), fields[i].substr(equals + 1), known))
+      return invalid("problem: found '" + std::string(fields[i]) + "', needed " +
+                     (known ? "a legal value for that field" : "one of m n k x y bias class layout batch ratio"));
+  }
+  QUERN_TRY(validate(p));
+  return p;
+}
+
+Status validate(const Problem& p) {
+  const auto& type = info(p.type);
+  auto at_least = [](const char* name, std::int64_t value, std::int64_t least) -> Status {
+    if (value >= least) return {};
+    return invalid(std::string("problem: ") + name + " is " + std::to_string(value) + ", needed at least " + std::to_string(least));
+  };
+  QUERN_TRY(at_least("m", p.m, 0));
+  QUERN_TRY(at_least("n", p.n, 0));
+  QUERN_TRY(at_least("k", p.k, 1));
+  QUERN_TRY(at_least("batch dim 2", p.batch2, 1));
+  QUERN_TRY(at_least("batch dim 3", p.batch3, 1));
+  QUERN_TRY(at_least("ratio of dim 2", p.ratio2, 1));
+  QUERN_TRY(at_least("ratio of dim 3", p.ratio3, 1));
+  if (p.k % type.block_elements != 0)
+    return invalid("problem: k is " + std::to_string(p.k) + ", needed a multiple of " + std::string(type.name) + "'s block of " +
+                   std::to_string(type.block_elements));
+  if (p.batch2 % p.ratio2 != 0)
+    return invalid("problem: batch dim 2 is " + std::to_string(p.batch2) + ", needed a multiple of its ratio " + std::to_string(p.ratio2));
+  if (p.batch3 % p.ratio3 != 0)
+    return invalid("problem: batch dim 3 is " + std::to_string(p.batch3) + ", needed a multiple of its ratio " + std::to_string(p.ratio3));
+  // Every byte offset of W, X and Y must fit 62 bits.
+  constexpr std::int64_t kLimit = std::int64_t{1} << 62;
+  for (auto [rows, columns] : {std::pair{p.n, p.k}, std::pair{p.m, p.k}, std::pair{p.m, p.n}}) {
+    std::int64_t bytes = 8;
+    if (!multiply(bytes, rows) || !multiply(bytes, columns) || !multiply(bytes, p.batch2) || !multiply(bytes, p.batch3) || bytes > kLimit)
+      return invalid("problem: a matrix of " + std::to_string(rows) + " x " + std::to_string(columns) + " elements has more bytes than 2^62");
+  }
+  return {};
+}
+
+}  // namespace quern

@@ -1,0 +1,52 @@
+#include "generator/search_space.h"
+
+#include <algorithm>
+
+namespace quern {
+
+Config SearchSpace::default_config() const {
+  Config config{family_, {}};
+  for (const auto& p : parameters_) config.values.push_back({p.name, p.default_value});
+  return config;
+}
+
+Status SearchSpace::check(const Config& config) const {
+  auto fail = [&](const std::string& what) { return Error{ErrorCode::kInvalidArgument, "config " + to_string(config) + ": " + what, {}}; };
+  if (config.family != family_) return fail("family is '" + config.family + "', needed '" + family_ + "'");
+  if (config.values.size() != parameters_.size())
+    return fail("has " + std::to_string(config.values.size()) + " parameters, needed " + std::to_string(parameters_.size()));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& p = parameters_[i];
+    const auto& v = config.values[i];
+    if (v.name != p.name) return fail("parameter " + std::to_string(i) + " is '" + v.name + "', needed '" + p.name + "'");
+    if (std::find(p.values.begin(), p.values.end(), v.value) == p.values.end()) {
+      std::string offered;
+      for (auto o : p.values) offered += (offered.empty() ? "" : ", ") + std::to_string(o);
+      return fail(p.name + " is " + std::to_string(v.value) + ", needed one of " + offered);
+    }
+  }
+  for (const auto& constraint : constraints_)
+    if (std::string reason = constraint(config); !reason.empty()) return fail(reason);
+  return {};
+}
+
+std::vector<Config> SearchSpace::enumerate() const {
+  std::vector<Config> result;
+  std::vector<std::size_t> at(parameters_.size(), 0);
+  Config config = default_config();
+  while (true) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) config.values[i].value = parameters_[i].values[at[i]];
+    if (std::all_of(constraints_.begin(), constraints_.end(), [&](const auto& c) { return c(config).empty(); })) result.push_back(config);
+    std::size_t i = parameters_.size();
+    while (i > 0 && ++at[i - 1] == parameters_[i - 1].values.size()) at[--i] = 0;
+    if (i == 0) return result;
+  }
+}
+
+std::uint64_t SearchSpace::combinations() const {
+  std::uint64_t product = 1;
+  for (const auto& p : parameters_) product *= p.values.size();
+  return product;
+}
+
+}  // namespace quern
