@@ -108,6 +108,9 @@ Status validate(const Problem& p) {
     return invalid("problem: batch dim 2 is " + std::to_string(p.batch2) + ", needed a multiple of its ratio " + std::to_string(p.ratio2));
   if (p.batch3 % p.ratio3 != 0)
     return invalid("problem: batch dim 3 is " + std::to_string(p.batch3) + ", needed a multiple of its ratio " + std::to_string(p.ratio3));
+  // A tile of 16 rows stays below 4 GiB and an index along K below 2^31: kernels count inside rows in 32 bits.
+  if (p.k > (std::int64_t{1} << 25))
+    return invalid("problem: k is " + std::to_string(p.k) + ", needed at most 33554432");
   // Every byte offset of W, X and Y must fit 62 bits.
   constexpr std::int64_t kLimit = std::int64_t{1} << 62;
   for (auto [rows, columns] : {std::pair{p.n, p.k}, std::pair{p.m, p.k}, std::pair{p.m, p.n}}) {

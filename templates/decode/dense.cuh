@@ -22,9 +22,9 @@ struct Dense {
   };
   // `block` counts virtual blocks. Rows are aligned to the type alone: 16-byte loads where the address allows.
   template <class View>
-  static QUERN_FN Slice load(const View& view, i64 block, int slice) {
+  static QUERN_FN Slice load(const View& view, int block, int slice) {
     Slice s;
-    const u8* p = view.template field<0>(0) + (block * kVirtualBlock + slice * kPerPiece) * static_cast<i64>(sizeof(T));
+    const u8* p = view.template field<0>(0) + static_cast<i64>(block * kVirtualBlock + slice * kPerPiece) * static_cast<i64>(sizeof(T));
     bool wide = (reinterpret_cast<u64>(p) & 15u) == 0;
     QUERN_UNROLL
     for (int i = 0; i < kPieces; ++i) {
@@ -46,7 +46,7 @@ struct Dense {
       return ptx::to_f32(T{static_cast<u16>(s.q[i / 2] >> (16 * (i % 2)))});
   }
   template <class View>
-  static QUERN_FN f32 element(const View& view, i64 k) {
+  static QUERN_FN f32 element(const View& view, int k) {
     const u8* p = view.template field<0>(k);
     if constexpr (sizeof(T) == 4)
       return ptx::float_from_bits(ptx::load_stream(reinterpret_cast<const u32*>(p)));

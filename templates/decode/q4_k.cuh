@@ -27,7 +27,7 @@ struct q4_k {
     return sc | m << 16;
   }
   template <class View>
-  static QUERN_FN Slice load(const View& view, i64 block, int slice) {
+  static QUERN_FN Slice load(const View& view, int block, int slice) {
     Slice s;
     load_words<View::template alignment<0>()>(s.q, view.template field<0>(block) + 16 * slice);
     u32 packed[3];
@@ -36,13 +36,7 @@ struct q4_k {
     s.scales = unpack_scales(packed, slice / 2);
     return s;
   }
-  static QUERN_FN void quads(const Slice& s, u32 (&q)[8]) {
-    QUERN_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      q[i] = s.q[i] & 0x0f0f0f0fu;
-      q[i + 4] = (s.q[i] >> 4) & 0x0f0f0f0fu;
-    }
-  }
+  static QUERN_FN u32 quad(const Slice& s, int q) { return (q < 4 ? s.q[q % 4] : s.q[q % 4] >> 4) & 0x0f0f0f0fu; }
   static QUERN_FN f32 scale(const Slice& s, int group) {
     return ptx::mul(f16_bits_to_f32(s.d[0] & 0xffffu), static_cast<f32>((s.scales >> (8 * group)) & 0xffu));
   }

@@ -17,7 +17,7 @@ struct q5_0 {
     u32 d;
   };
   template <class View>
-  static QUERN_FN Slice load(const View& view, i64 block, int) {
+  static QUERN_FN Slice load(const View& view, int block, int) {
     Slice s;
     load_words<View::template alignment<0>()>(s.q, view.template field<0>(block));
     load_words<View::template alignment<1>()>(s.high, view.template field<1>(block));
@@ -26,12 +26,8 @@ struct q5_0 {
   }
   // Four bits to bit 4 of four bytes: the multiply places bit i at 8*i, one copy every 7 bits.
   static QUERN_FN u32 spread(u32 bits) { return ((bits & 15u) * 0x00204081u & 0x01010101u) << 4; }
-  static QUERN_FN void quads(const Slice& s, u32 (&q)[8]) {
-    QUERN_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      q[i] = (s.q[i] & 0x0f0f0f0fu) | spread(s.high[0] >> (4 * i));
-      q[i + 4] = ((s.q[i] >> 4) & 0x0f0f0f0fu) | spread(s.high[0] >> (4 * i + 16));
-    }
+  static QUERN_FN u32 quad(const Slice& s, int q) {
+    return ((q < 4 ? s.q[q % 4] : s.q[q % 4] >> 4) & 0x0f0f0f0fu) | spread(s.high[0] >> (4 * q));
   }
   static QUERN_FN f32 scale(const Slice& s, int) { return f16_bits_to_f32(s.d); }
   static QUERN_FN f32 offset(const Slice&, int) { return 0.0f; }

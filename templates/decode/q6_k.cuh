@@ -22,7 +22,7 @@ struct q6_k {
     u32 d;
   };
   template <class View>
-  static QUERN_FN Slice load(const View& view, i64 block, int slice) {
+  static QUERN_FN Slice load(const View& view, int block, int slice) {
     Slice s;
     int half = slice / 4, quarter = slice % 4 / 2, part = slice % 2;
     load_words<View::template alignment<0>()>(s.low, view.template field<0>(block) + 16 * slice);
@@ -34,12 +34,9 @@ struct q6_k {
     s.d = ptx::load_stream(reinterpret_cast<const u16*>(view.template field<3>(block)));
     return s;
   }
-  static QUERN_FN void quads(const Slice& s, u32 (&q)[8]) {
-    QUERN_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      q[i] = (s.low[i] & 0x0f0f0f0fu) | (s.high[i] & 0x03030303u) << 4;
-      q[i + 4] = ((s.low[i] >> 4) & 0x0f0f0f0fu) | (s.high[i] & 0x30303030u);
-    }
+  static QUERN_FN u32 quad(const Slice& s, int q) {
+    u32 low = s.low[q % 4], high = s.high[q % 4];
+    return q < 4 ? (low & 0x0f0f0f0fu) | (high & 0x03030303u) << 4 : ((low >> 4) & 0x0f0f0f0fu) | (high & 0x30303030u);
   }
   static QUERN_FN f32 scale(const Slice& s, int group) {
     return ptx::mul(f16_bits_to_f32(s.d), static_cast<f32>(static_cast<i8>(s.scales >> (8 * group))));

@@ -16,16 +16,13 @@ struct q8_0 {
     u32 d;
   };
   template <class View>
-  static QUERN_FN Slice load(const View& view, i64 block, int) {
+  static QUERN_FN Slice load(const View& view, int block, int) {
     Slice s;
     load_words<View::template alignment<0>()>(s.q, view.template field<0>(block));
     s.d = ptx::load_stream(reinterpret_cast<const u16*>(view.template field<1>(block)));
     return s;
   }
-  static QUERN_FN void quads(const Slice& s, u32 (&q)[8]) {
-    QUERN_UNROLL
-    for (int i = 0; i < 8; ++i) q[i] = s.q[i];
-  }
+  static QUERN_FN u32 quad(const Slice& s, int q) { return s.q[q]; }
   static QUERN_FN f32 scale(const Slice& s, int) { return f16_bits_to_f32(s.d); }
   static QUERN_FN f32 offset(const Slice&, int) { return 0.0f; }
 };

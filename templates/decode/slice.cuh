@@ -17,13 +17,13 @@ constexpr int slice_block() {
 
 // Position along K of quad `quad` of the row's slice `s`.
 template <class D>
-QUERN_FN i64 quad_position(i64 s, int quad) {
-  return s / D::kSlices * slice_block<D>() + D::quad_k(static_cast<int>(s % D::kSlices), quad);
+QUERN_FN int quad_position(int s, int quad) {
+  return s / D::kSlices * slice_block<D>() + D::quad_k(s % D::kSlices, quad);
 }
 
 template <class D, class View>
-QUERN_FN typename D::Slice load_slice(const View& view, i64 s) {
-  return D::load(view, s / D::kSlices, static_cast<int>(s % D::kSlices));
+QUERN_FN typename D::Slice load_slice(const View& view, int s) {
+  return D::load(view, s / D::kSlices, s % D::kSlices);
 }
 
 // Byte `e` of a packed quad as an exact f32, bias removed.
@@ -45,12 +45,10 @@ QUERN_FN void slice_values(const typename D::Slice& slice, f32 (&values)[32]) {
     QUERN_UNROLL
     for (int i = 0; i < 32; ++i) values[i] = D::value(slice, i / 4, i % 4);
   } else {
-    u32 q[8];
-    D::quads(slice, q);
     QUERN_UNROLL
     for (int i = 0; i < 32; ++i) {
       int group = D::kScales == 2 ? i / 16 : 0;
-      f32 v = ptx::mul(D::scale(slice, group), byte_value<D>(q[i / 4], i % 4));
+      f32 v = ptx::mul(D::scale(slice, group), byte_value<D>(D::quad(slice, i / 4), i % 4));
       values[i] = D::kOffset ? ptx::add(v, D::offset(slice, group)) : v;
     }
   }

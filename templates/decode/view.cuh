@@ -34,23 +34,23 @@ struct RowView<D, GgufLayout> {
     return block < offset ? block : offset;
   }
   template <int f>
-  QUERN_FN const u8* field(i64 block) const {
-    return row + block * D::kFields.block_bytes + D::kFields.field[f].gguf_offset;
+  QUERN_FN const u8* field(int block) const {
+    return row + static_cast<i64>(block) * D::kFields.block_bytes + D::kFields.field[f].gguf_offset;
   }
 };
 
 template <class D>
 struct RowView<D, PlanarLayout> {
+  // A tile is below 4 GiB (validate() bounds K), so that offsets inside it are 32-bit.
   const u8* tile;
-  i64 tile_blocks;  // blocks in the tile: the length of each plane
-  i64 first;        // the row's first block within a plane
+  u32 tile_blocks;  // blocks in the tile: the length of each plane
+  u32 first;        // the row's first block within a plane
 
   static QUERN_FN RowView of(const KernelArgs& args, i64 n) {
-    i64 blocks_per_row = args.k / D::kBlock;
-    i64 first_row = n / planar::kTileRows * planar::kTileRows;
-    i64 rows = args.n - first_row < planar::kTileRows ? args.n - first_row : planar::kTileRows;
-    return {static_cast<const u8*>(args.w) + first_row * blocks_per_row * D::kFields.block_bytes, rows * blocks_per_row,
-            (n - first_row) * blocks_per_row};
+    u32 blocks_per_row = static_cast<u32>(args.k) / D::kBlock, row_in_tile = static_cast<u32>(n) % planar::kTileRows;
+    i64 first_row = n - row_in_tile;
+    u32 rows = args.n - first_row < planar::kTileRows ? static_cast<u32>(args.n - first_row) : planar::kTileRows;
+    return {static_cast<const u8*>(args.w) + first_row * blocks_per_row * D::kFields.block_bytes, rows * blocks_per_row, row_in_tile * blocks_per_row};
   }
 
   template <int f>
@@ -58,8 +58,8 @@ struct RowView<D, PlanarLayout> {
     return power_of_two_in(D::kFields.field[f].bytes);
   }
   template <int f>
-  QUERN_FN const u8* field(i64 block) const {
-    return tile + tile_blocks * D::kFields.before(f) + (first + block) * D::kFields.field[f].bytes;
+  QUERN_FN const u8* field(int block) const {
+    return tile + (tile_blocks * D::kFields.before(f) + (first + static_cast<u32>(block)) * D::kFields.field[f].bytes);
   }
 };
 

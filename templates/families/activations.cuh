@@ -9,7 +9,7 @@ namespace quern {
 
 // The 32 activations that meet slice s.
 template <class D, class X>
-QUERN_FN void gather_slice(f32 (&x)[32], const X* row, i64 s, bool wide) {
+QUERN_FN void gather_slice(f32 (&x)[32], const X* row, int s, bool wide) {
   QUERN_UNROLL
   for (int q = 0; q < 8; ++q) {
     f32 quad[4];
@@ -22,7 +22,7 @@ QUERN_FN void gather_slice(f32 (&x)[32], const X* row, i64 s, bool wide) {
 // Quantizes the group of (m, s) into `store`, laid out as QuantizedActivations. Scale = absmax / 127; groups below 1e-35 count as zero.
 // A NaN or infinity among the activations makes the group's scale NaN or infinite, and so the outputs that use it.
 template <class D, class X>
-QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, const X* row, i64 m, i64 s, bool wide) {
+QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, const X* row, i64 m, int s, bool wide) {
   f32 x[32];
   gather_slice<D>(x, row, s, wide);
   f32 absmax = 0;
@@ -68,7 +68,7 @@ QUERN_FN void quantize_activations(const KernelArgs& args) {
   if (index >= layout.m * layout.slices) return;
   i64 m = index / layout.slices;
   const X* row = static_cast<const X*>(args.x) + m * args.ldx;
-  quantize_group<D>(static_cast<u8*>(args.workspace), layout, row, m, index % layout.slices, rows_are_wide<X>(args.x, args.ldx));
+  quantize_group<D>(static_cast<u8*>(args.workspace), layout, row, m, static_cast<int>(index % layout.slices), rows_are_wide<X>(args.x, args.ldx));
 }
 
 // The power of two that brings absmax to [128, 256): far from f16's ends for the largest activation and 2^21 below it.
@@ -110,11 +110,10 @@ QUERN_FN void fragment_activations(const KernelArgs& args) {
   if (ptx::thread_x() == 0) reinterpret_cast<f32*>(store + layout.scales())[m] = scale;
 
   // One thread per (run of 128, quad, lane): four activations to two places of 4 bytes.
-  i64 slices = args.k / kSliceWeights;
-  for (i64 i = ptx::thread_x(); i < layout.k_padded() / 4; i += kThreads) {
-    i64 run = i / 32;
-    int quad = static_cast<int>(i / 4 % 8), t = static_cast<int>(i % 4);
-    i64 s = 4 * run + t;
+  int slices = static_cast<int>(args.k / kSliceWeights), quads = static_cast<int>(layout.k_padded() / 4);
+  for (int i = ptx::thread_x(); i < quads; i += kThreads) {
+    int run = i / 32, quad = i / 4 % 8, t = i % 4;
+    int s = 4 * run + t;
     f32 x[4] = {0, 0, 0, 0};
     if (s < slices) load_quad(x, row + quad_position<D>(s, quad), wide);
     u32 low, high;

@@ -10,12 +10,13 @@ template <class D, class Layout, class Y, int kThreads>
 QUERN_FN void dequantize(const KernelArgs& args) {
   i64 per_row = ceil_div(args.k, kSliceWeights);
   i64 index = ptx::block_x() * kThreads + ptx::thread_x();
-  i64 n = index / per_row, s = index % per_row;
+  i64 n = index / per_row;
+  int s = static_cast<int>(index % per_row);
   if (n >= args.n) return;
   auto view = RowView<D, Layout>::of(args, n);
   Y* y = static_cast<Y*>(args.y) + n * args.ldy;
   if constexpr (D::kDense) {
-    for (i64 k = s * kSliceWeights; k < (s + 1) * kSliceWeights && k < args.k; ++k) y[k] = ptx::from_f32<Y>(D::element(view, k));
+    for (int k = s * kSliceWeights; k < (s + 1) * kSliceWeights && k < args.k; ++k) y[k] = ptx::from_f32<Y>(D::element(view, k));
   } else {
     f32 w[32];
     slice_values<D>(load_slice<D>(view, s), w);

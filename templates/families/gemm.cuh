@@ -3,7 +3,7 @@
 // K is walked in runs of 128: lane t of a row holds slice 4*run + t, and step s of the run multiplies quad s of the four lanes.
 #pragma once
 
-#include "decode/slice.cuh"
+#include "decode/packed.cuh"
 #include "families/element.cuh"
 #include "geometry/gemm.h"
 
@@ -11,14 +11,15 @@ namespace quern {
 
 template <class D, class Layout, class Y, bool kBias, GemmGeometry G>
 struct Gemm {
+  static constexpr bool kBf16 = G.bf16 != 0;
   static constexpr int kRowBytes = G.kRun * 2;              // one token's run in shared memory
   static constexpr int kGroupBytes = G.tile_m() * kRowBytes;  // one run of all tokens
   using Slice = typename D::Slice;
 
   struct Tile {
     i64 n0, m0;        // first weight row and token of the block
-    i64 begin, end;    // steps along K
-    i64 split;
+    int begin, end;    // steps along K
+    int split;
     int warp_n, warp_m, warp_k;
   };
   struct Weights {
@@ -27,18 +28,19 @@ struct Gemm {
 
   static QUERN_FN Tile tile(const KernelArgs& args) {
     i64 index = ptx::block_x();
-    i64 tiles_m = G.tiles_m(args.m), steps = G.steps(args.k);
-    i64 tile_m = index % tiles_m, split = index / tiles_m % G.split_k, tile_n = index / (tiles_m * G.split_k);  // tokens innermost: W is reused in L2
-    i64 per_split = ceil_div(steps, G.split_k);
-    i64 end = (split + 1) * per_split;
+    i64 tiles_m = G.tiles_m(args.m);
+    int steps = static_cast<int>(G.steps(args.k));
+    i64 tile_m = index % tiles_m, tile_n = index / (tiles_m * G.split_k);  // tokens innermost: W is reused in L2
+    int split = static_cast<int>(index / tiles_m % G.split_k);
+    int per_split = (steps + G.split_k - 1) / G.split_k, end = (split + 1) * per_split;
     int warp = ptx::warp();
     return {tile_n * G.tile_n(), tile_m * G.tile_m(), split * per_split, end < steps ? end : steps, split,
             warp % G.warps_n,    warp / G.warps_n % G.warps_m, warp / (G.warps_n * G.warps_m)};
   }
 
-  static QUERN_FN void load_weights(Weights& w, const KernelArgs& args, const Tile& t, i64 step) {
-    i64 slices = args.k / kSliceWeights;
-    i64 s = (step * G.warps_k + t.warp_k) * 4 + ptx::lane() % 4;
+  static QUERN_FN void load_weights(Weights& w, const KernelArgs& args, const Tile& t, int step) {
+    int slices = static_cast<int>(args.k / kSliceWeights);
+    int s = (step * G.warps_k + t.warp_k) * 4 + ptx::lane() % 4;
     QUERN_UNROLL
     for (int f = 0; f < G.frags_n; ++f)
       QUERN_UNROLL
@@ -50,7 +52,7 @@ struct Gemm {
   }
 
   // 16-byte pieces of a token's run are XOR-ed with the token's low three bits: the eight rows of an ldmatrix hit all 32 banks.
-  static QUERN_FN void stage_activations(u8* stage, const KernelArgs& args, const Tile& t, i64 step) {
+  static QUERN_FN void stage_activations(u8* stage, const KernelArgs& args, const Tile& t, int step) {
     FragmentActivations layout{args.m, args.k};
     constexpr int kPieces = G.warps_k * G.tile_m() * (kRowBytes / 16);
     QUERN_UNROLL
@@ -58,19 +60,14 @@ struct Gemm {
       int i = base + ptx::thread_x();
       if (kPieces % G.threads() != 0 && i >= kPieces) break;
       int piece = i % (kRowBytes / 16), token = i / (kRowBytes / 16) % G.tile_m(), group = i / (kRowBytes / 16 * G.tile_m());
-      i64 run = step * G.warps_k + group, m = t.m0 + token;
+      int run = step * G.warps_k + group;
+      i64 m = t.m0 + token;
       bool inside = m < args.m && run * G.kRun < layout.k_padded();
       const u8* from = static_cast<const u8*>(args.workspace) + (inside ? (m * layout.k_padded() + run * G.kRun) * 2 + piece * 16 : 0);
       ptx::cp_async_zero16(stage + group * kGroupBytes + token * kRowBytes + ((piece ^ (token & 7)) * 16), from, inside ? 16 : 0);
     }
   }
 
-  static QUERN_FN u32 pack(f32 low, f32 high) {
-    if constexpr (G.bf16)
-      return ptx::pack_bf16x2(low, high);
-    else
-      return ptx::pack_f16x2(low, high);
-  }
   static QUERN_FN void mma(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     if constexpr (G.bf16)
       ptx::mma_bf16(c, a, b0, b1);
@@ -78,31 +75,13 @@ struct Gemm {
       ptx::mma_f16(c, a, b0, b1);
   }
 
-  // Quad `q` of a slice as two packed pairs.
-  static QUERN_FN void decode_quad(u32 (&pair)[2], const Slice& slice, const u32 (&quads)[8], int q) {
-    f32 v[4];
-    QUERN_UNROLL
-    for (int e = 0; e < 4; ++e) {
-      if constexpr (D::kDense) {
-        v[e] = D::value(slice, q, e);
-      } else {
-        int group = D::kScales == 2 ? q / 4 : 0;
-        v[e] = ptx::mul(D::scale(slice, group), byte_value<D>(quads[q], e));
-        if constexpr (D::kOffset) v[e] = ptx::add(v[e], D::offset(slice, group));
-      }
-    }
-    pair[0] = pack(v[0], v[1]), pair[1] = pack(v[2], v[3]);
-  }
-
   static QUERN_FN void multiply(f32 (&c)[G.frags_n][G.frags_m][4], const Weights& w, const u8* stage, const Tile& t) {
     const u8* tokens = stage + t.warp_k * kGroupBytes + t.warp_m * G.frags_m * 8 * kRowBytes;
-    u32 quads[G.frags_n][2][8];
-    if constexpr (!D::kDense) {
+    PackedScales<D, kBf16> scales[G.frags_n][2];
+    QUERN_UNROLL
+    for (int f = 0; f < G.frags_n; ++f)
       QUERN_UNROLL
-      for (int f = 0; f < G.frags_n; ++f)
-        QUERN_UNROLL
-      for (int h = 0; h < 2; ++h) D::quads(w.slice[f][h], quads[f][h]);
-    }
+    for (int h = 0; h < 2; ++h) scales[f][h] = PackedScales<D, kBf16>::of(w.slice[f][h]);
     int lane = ptx::lane();
     QUERN_UNROLL
     for (int step = 0; step < 8; ++step) {
@@ -110,8 +89,8 @@ struct Gemm {
       QUERN_UNROLL
       for (int f = 0; f < G.frags_n; ++f) {
         u32 top[2], bottom[2];
-        decode_quad(top, w.slice[f][0], quads[f][0], step);
-        decode_quad(bottom, w.slice[f][1], quads[f][1], step);
+        packed_quad<D, kBf16>(top, w.slice[f][0], scales[f][0], step);
+        packed_quad<D, kBf16>(bottom, w.slice[f][1], scales[f][1], step);
         a[f][0] = top[0], a[f][1] = bottom[0], a[f][2] = top[1], a[f][3] = bottom[1];
       }
       // Lane i addresses row i%8 of matrix i/8: tokens 0-7 and 8-15, each with the step's two 16-byte pieces. With one fragment of
@@ -151,7 +130,7 @@ struct Gemm {
   static QUERN_FN void store(f32 (&c)[G.frags_n][G.frags_m][4], const KernelArgs& args, const Tile& t) {
     FragmentActivations layout{args.m, args.k};
     const f32* scales = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + layout.scales());
-    f32* partial = reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + G.partials(args.m, args.k)) + t.split * args.m * args.n;
+    f32* partial = reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + G.partials(args.m, args.k)) + static_cast<i64>(t.split) * args.m * args.n;
     QUERN_UNROLL
     for (int j = 0; j < G.frags_m; ++j)
       QUERN_UNROLL
@@ -187,10 +166,10 @@ struct Gemm {
       ptx::cp_async_commit();
     }
     int read = 0, write = G.stages - 1;
-    for (i64 step = t.begin; step < t.end; ++step) {
+    for (int step = t.begin; step < t.end; ++step) {
       ptx::cp_async_wait<G.stages - 2>();
       ptx::barrier();
-      i64 ahead = step + G.stages - 1;
+      int ahead = step + G.stages - 1;
       if (ahead < t.end) stage_activations(stages + write * G.stage_bytes(), args, t, ahead);
       ptx::cp_async_commit();
       Weights now = next;

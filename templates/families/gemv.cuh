@@ -18,24 +18,24 @@ struct Gemv {
   };
   struct Place {
     i64 row;    // first row of this lane group in pass 0
-    i64 first;  // first slice of this lane
+    int first;  // first slice of this lane
   };
 
   static QUERN_FN Place place() {
     int lane_group = ptx::lane() / G.lanes, lane = ptx::lane() % G.lanes;
     int warp_row = ptx::warp() / G.warps_k, warp_k = ptx::warp() % G.warps_k;
     return {ptx::block_x() * G.passes * G.rows_per_block() + warp_row * G.rows_per_warp() + lane_group * G.rows,
-            static_cast<i64>(warp_k) * G.lanes + lane};
+            warp_k * G.lanes + lane};
   }
 
-  static QUERN_FN void load(Weights& w, const KernelArgs& args, i64 row, i64 slice, i64 slices) {
+  static QUERN_FN void load(Weights& w, const KernelArgs& args, i64 row, int slice, int slices) {
     QUERN_UNROLL
     for (int r = 0; r < G.rows; ++r) {
       i64 n = row + r < args.n ? row + r : args.n - 1;  // rows past the end read the last one and are not written
       auto view = RowView<D, Layout>::of(args, n);
       QUERN_UNROLL
       for (int u = 0; u < G.unroll; ++u) {
-        i64 s = slice + u * G.lanes * G.warps_k;
+        int s = slice + u * G.lanes * G.warps_k;
         w.slice[r][u] = s < slices ? load_slice<D>(view, s) : typename D::Slice{};
       }
     }
@@ -73,29 +73,30 @@ struct Gemv {
   }
 
   static QUERN_FN void run(const KernelArgs& args) {
-    i64 slices = args.k / kSliceWeights;
-    i64 per_pass = ceil_div(slices, kStep);
+    int slices = static_cast<int>(args.k / kSliceWeights);
+    int per_pass = (slices + kStep - 1) / kStep;
     Place at = place();
     i64 groups = G.row_groups(args.n) - ptx::block_x() * G.passes;
-    i64 passes = groups < G.passes ? groups : G.passes;
+    int passes = groups < G.passes ? static_cast<int>(groups) : G.passes;
 
     Weights next;
     load(next, args, at.row, at.first, slices);
     Policy policy(args, slices, ptx::shared_memory() + G.partial_bytes());
 
-    i64 row = at.row, slice = at.first;
-    for (i64 pass = 0; pass < passes; ++pass) {
+    i64 row = at.row;
+    int slice = at.first;
+    for (int pass = 0; pass < passes; ++pass) {
       f32 sum[G.rows][G.m] = {};
-      for (i64 i = 0; i < per_pass; ++i) {
+      for (int i = 0; i < per_pass; ++i) {
         Weights now = next;
-        i64 current = slice;
+        int current = slice;
         bool last = i + 1 == per_pass;
         i64 next_row = last ? row + G.rows_per_block() : row;
         slice = last ? at.first : slice + kStep;
         if (!last || pass + 1 < passes) load(next, args, next_row, slice, slices);
         QUERN_UNROLL
         for (int u = 0; u < G.unroll; ++u) {
-          i64 s = current + u * G.lanes * G.warps_k;
+          int s = current + u * G.lanes * G.warps_k;
           if (s < slices) policy.accumulate(sum, now.slice, u, s);
         }
         if (last) {

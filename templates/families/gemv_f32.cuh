@@ -8,19 +8,18 @@ namespace quern {
 
 template <class D, class X, GemvGeometry G>
 struct GemvF32 {
-  i64 slices;
+  int slices;
   const u8* shared;
   const X* x;
   i64 ldx;
   bool wide;
 
   // Staged as [m][quad][slice][4 f32]: neighbouring lanes read neighbouring 16 bytes.
-  QUERN_FN GemvF32(const KernelArgs& args, i64 slices_per_row, u8* shared_memory)
+  QUERN_FN GemvF32(const KernelArgs& args, int slices_per_row, u8* shared_memory)
       : slices(slices_per_row), shared(shared_memory), x(static_cast<const X*>(args.x)), ldx(args.ldx), wide(rows_are_wide<X>(args.x, args.ldx)) {
     if constexpr (G.stage) {
-      for (i64 i = ptx::thread_x(); i < G.m * 8 * slices; i += G.threads()) {
-        i64 m = i / (8 * slices), s = i / 8 % slices;
-        int q = static_cast<int>(i % 8);
+      for (int i = ptx::thread_x(); i < G.m * 8 * slices; i += G.threads()) {
+        int m = i / (8 * slices), s = i / 8 % slices, q = i % 8;
         f32 v[4];
         load_quad(v, x + m * ldx + quad_position<D>(s, q), wide);
         reinterpret_cast<u32x4*>(shared_memory)[(m * 8 + q) * slices + s] = {ptx::bits_of(v[0]), ptx::bits_of(v[1]), ptx::bits_of(v[2]),
@@ -30,7 +29,7 @@ struct GemvF32 {
     }
   }
 
-  QUERN_FN void activations(f32 (&v)[4], int m, i64 s, int q) const {
+  QUERN_FN void activations(f32 (&v)[4], int m, int s, int q) const {
     if constexpr (G.stage)
       load_quad(v, reinterpret_cast<const f32*>(shared) + ((m * 8 + q) * slices + s) * 4, true);
     else
@@ -38,7 +37,7 @@ struct GemvF32 {
   }
 
   template <class Slices>
-  QUERN_FN void accumulate(f32 (&sum)[G.rows][G.m], const Slices& w, int u, i64 s) const {
+  QUERN_FN void accumulate(f32 (&sum)[G.rows][G.m], const Slices& w, int u, int s) const {
     f32 part[G.rows][G.m] = {};
     QUERN_UNROLL
     for (int r = 0; r < G.rows; ++r) {

@@ -12,15 +12,15 @@ struct GemvQ8 {
   QuantizedActivations layout;
   const u8* store;
 
-  QUERN_FN GemvQ8(const KernelArgs& args, i64 slices, u8* shared) : layout{G.m, slices} {
+  QUERN_FN GemvQ8(const KernelArgs& args, int slices, u8* shared) : layout{G.m, slices} {
     store = static_cast<const u8*>(args.workspace);
     if constexpr (G.stage) {
       if constexpr (G.fuse) {
         bool wide = rows_are_wide<X>(args.x, args.ldx);
-        for (i64 i = ptx::thread_x(); i < G.m * slices; i += G.threads())
+        for (int i = ptx::thread_x(); i < G.m * slices; i += G.threads())
           quantize_group<D>(shared, layout, static_cast<const X*>(args.x) + i / slices * args.ldx, i / slices, i % slices, wide);
       } else {
-        for (i64 i = ptx::thread_x(); i < layout.bytes() / 8; i += G.threads())
+        for (int i = ptx::thread_x(); i < static_cast<int>(layout.bytes() / 8); i += G.threads())
           reinterpret_cast<u32x2*>(shared)[i] = ptx::load_cached(reinterpret_cast<const u32x2*>(store) + i);
       }
       ptx::barrier();
@@ -41,18 +41,19 @@ struct GemvQ8 {
   }
 
   template <class Slices>
-  QUERN_FN void accumulate(f32 (&sum)[G.rows][G.m], const Slices& w, int u, i64 s) const {
+  QUERN_FN void accumulate(f32 (&sum)[G.rows][G.m], const Slices& w, int u, int s) const {
     u32 quads[G.rows][8];
     f32 scale[G.rows][D::kScales], offset[G.rows][D::kScales];
     QUERN_UNROLL
     for (int r = 0; r < G.rows; ++r) {
-      D::quads(w[r][u], quads[r]);
+      QUERN_UNROLL
+      for (int q = 0; q < 8; ++q) quads[r][q] = D::quad(w[r][u], q);
       QUERN_UNROLL
       for (int g = 0; g < D::kScales; ++g) scale[r][g] = D::scale(w[r][u], g), offset[r][g] = D::offset(w[r][u], g);
     }
     QUERN_UNROLL
     for (int m = 0; m < G.m; ++m) {
-      i64 group = m * layout.slices + s;
+      int group = m * static_cast<int>(layout.slices) + s;
       u32x4 x0 = ptx::load_cached(reinterpret_cast<const u32x4*>(store + layout.half(0)) + group);
       u32x4 x1 = ptx::load_cached(reinterpret_cast<const u32x4*>(store + layout.half(1)) + group);
       u32x2 meta = ptx::load_cached(reinterpret_cast<const u32x2*>(store + layout.meta()) + group);

@@ -22,13 +22,13 @@ QUERN_FN void generic_mul_mat(const KernelArgs& args) {
   auto view = RowView<D, Layout>::of(matrix, n);
   f32 sum = 0;
   if constexpr (D::kDense) {
-    for (i64 k0 = 0; k0 < args.k; k0 += kSliceWeights) {
+    for (int k0 = 0; k0 < args.k; k0 += kSliceWeights) {
       f32 part = 0;
-      for (i64 k = k0; k < k0 + kSliceWeights && k < args.k; ++k) part = ptx::fma(D::element(view, k), ptx::to_f32(x[k]), part);
+      for (int k = k0; k < k0 + kSliceWeights && k < args.k; ++k) part = ptx::fma(D::element(view, k), ptx::to_f32(x[k]), part);
       sum = ptx::add(sum, part);
     }
   } else {
-    for (i64 s = 0; s < args.k / kSliceWeights; ++s) {
+    for (int s = 0; s < args.k / kSliceWeights; ++s) {
       f32 w[32], part = 0;
       slice_values<D>(load_slice<D>(view, s), w);
       QUERN_UNROLL
