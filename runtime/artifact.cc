@@ -7,9 +7,12 @@ namespace {
 
 constexpr std::string_view format_name(Binary::Format format) {
   switch (format) {
-    case Binary::Format::cubin: return "cubin";
-    case Binary::Format::ptx: return "ptx";
-    case Binary::Format::host_object: return "host_object";
+    case Binary::Format::cubin:
+      return "cubin";
+    case Binary::Format::ptx:
+      return "ptx";
+    case Binary::Format::host_object:
+      return "host_object";
   }
   return "?";
 }
@@ -44,7 +47,8 @@ ResourceUsage usage_from_json(const std::string& text) {
 
 }  // namespace
 
-ArtifactKey artifact_key(const KernelSource& source, const Target& target, std::string_view compiler_identity, std::string_view generator_version) {
+ArtifactKey artifact_key(const KernelSource& source, const Target& target, std::string_view compiler_identity,
+                         std::string_view generator_version) {
   cache::KeyBuilder builder;
   builder.field("kind", "kernel").field("text", source.text);
   for (const auto& header : source.headers) builder.field("header", header.name).field("header text", header.text);
@@ -84,7 +88,8 @@ std::optional<Binary> to_binary(const cache::Artifact& artifact) {
                 .compile_ms = artifact.compile_ms};
 }
 
-Result<Binary> get_or_compile(cache::Store& store, const Compiler& compiler, const KernelSource& source, const Target& target, bool* compiled) {
+Result<Binary> get_or_compile(cache::Store& store, const Compiler& compiler, const KernelSource& source, const Target& target,
+                              bool* compiled) {
   bool ran = false;
   const std::string identity = compiler.identity();
   const ArtifactKey key = artifact_key(source, target, identity);

@@ -28,12 +28,13 @@ ArtifactKey artifact_key(const KernelSource& source, const Target& target, std::
 // when the compiler is too old to know those (it then answers with PTX).
 Target compile_target(const Compiler& compiler, const Target& device);
 
-// Reads the binary from the store, or compiles it and stores it; one process compiles, the others wait for it. `compiled`, when given, tells
-// whether the compiler ran here. Errors: the compiler's; a store that fails is a miss.
+// Reads the binary from the store, or compiles it and stores it; one process compiles, the others wait for it. `compiled`, when given,
+// tells whether the compiler ran here. Errors: the compiler's; a store that fails is a miss.
 Result<Binary> get_or_compile(cache::Store& store, const Compiler& compiler, const KernelSource& source, const Target& target,
                               bool* compiled = nullptr);
 
-// Between a compiler's result and what the store keeps. `to_binary` is empty when the artifact has a format that this version does not know.
+// Between a compiler's result and what the store keeps. `to_binary` is empty when the artifact has a format that this version does not
+// know.
 cache::Artifact to_artifact(const Binary& binary, const KernelSource& source, const Target& target, std::string_view compiler_identity,
                             std::string_view key_dump);
 std::optional<Binary> to_binary(const cache::Artifact& artifact);

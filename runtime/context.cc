@@ -17,8 +17,10 @@ bool blames_config(ErrorCode code) {
     case ErrorCode::kEnvironment:
     case ErrorCode::kDeviceLost:
     case ErrorCode::kTimeout:
-    case ErrorCode::kCancelled: return false;
-    default: return true;
+    case ErrorCode::kCancelled:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -26,14 +28,16 @@ Result<std::unique_ptr<PlanState>> render_candidate(const Context::Impl& context
   auto state = std::make_unique<PlanState>();
   QUERN_ASSIGN(state->source, context.parts.kernels.render(problem, context.target, candidate.config));
   if (state->source.accuracy > problem.accuracy)
-    return Error{ErrorCode::kUnsupported, to_string(candidate.config) + " meets accuracy class " + std::string(to_string(state->source.accuracy)) +
-                                              ", the problem needs " + std::string(to_string(problem.accuracy)), {}};
+    return Error{ErrorCode::kUnsupported,
+                 to_string(candidate.config) + " meets accuracy class " + std::string(to_string(state->source.accuracy)) +
+                     ", the problem needs " + std::string(to_string(problem.accuracy)),
+                 {}};
   state->candidate = std::move(candidate);
   return state;
 }
 
-// Without a compiler the key cannot be computed ahead, but a stored artifact says which compiler made it: if the key over the source that this
-// version renders and that compiler is the artifact's own key, it is what the compiler would produce.
+// Without a compiler the key cannot be computed ahead, but a stored artifact says which compiler made it: if the key over the source that
+// this version renders and that compiler is the artifact's own key, it is what the compiler would produce.
 Result<Binary> stored_binary(Context::Impl& context, PlanState& state) {
   const auto key = cache::Key::from_hex(state.candidate.artifact);
   if (!key) return context.parts.compiler_missing;
@@ -158,15 +162,23 @@ Result<Plan> Context::plan(const Problem& problem, const PlanOptions& options) c
 }
 
 Result<Plan> Context::plan_prepare_weights(WeightType type, std::int64_t n, std::int64_t k, Layout from) const {
-  return plan({.op = from == Layout::gguf ? Op::to_planar : Op::to_gguf, .type = type, .layout = from, .n = n, .k = k, .accuracy = Accuracy::exact});
+  return plan({.op = from == Layout::gguf ? Op::to_planar : Op::to_gguf,
+               .type = type,
+               .layout = from,
+               .n = n,
+               .k = k,
+               .accuracy = Accuracy::exact});
 }
 
 Status Context::prepare_weights(Stream stream, const Plan& plan, const void* source, void* destination, void* workspace,
                                 std::size_t workspace_bytes) const {
   if (plan.problem().op != Op::to_planar && plan.problem().op != Op::to_gguf)
-    return Error{ErrorCode::kInvalidArgument, "prepare_weights: the plan is for " + std::string(to_string(plan.problem().op)) +
-                                                  ", one from plan_prepare_weights is needed", {}};
-  return plan.launch(stream, {.w = {.data = source}, .y = {.data = destination}, .workspace = workspace, .workspace_bytes = workspace_bytes});
+    return Error{
+        ErrorCode::kInvalidArgument,
+        "prepare_weights: the plan is for " + std::string(to_string(plan.problem().op)) + ", one from plan_prepare_weights is needed",
+        {}};
+  return plan.launch(stream,
+                     {.w = {.data = source}, .y = {.data = destination}, .workspace = workspace, .workspace_bytes = workspace_bytes});
 }
 
 std::vector<LaunchRecord> Context::launch_records() const {
@@ -219,8 +231,10 @@ Status Plan::launch(Stream stream, const LaunchArgs& args) const {
   const PlanState* state = impl_->ready.load(std::memory_order_acquire);
   if (state == nullptr) {
     if (device.is_capturing(stream))
-      return Error{ErrorCode::kInvalidArgument, "the plan for '" + to_string(impl_->problem) +
-                                                    "' is not compiled and the stream is being captured: call Plan::prepare before the capture", {}};
+      return Error{ErrorCode::kInvalidArgument,
+                   "the plan for '" + to_string(impl_->problem) +
+                       "' is not compiled and the stream is being captured: call Plan::prepare before the capture",
+                   {}};
     QUERN_TRY(prepare());
     state = impl_->ready.load(std::memory_order_acquire);
   }

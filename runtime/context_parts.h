@@ -19,11 +19,11 @@ struct KernelProvider {
 };
 
 struct ContextParts {
-  std::unique_ptr<Device> device;        // required
-  std::unique_ptr<cache::Store> store;   // required; a store without a directory answers nothing
-  std::unique_ptr<Compiler> compiler;    // null: only stored kernels run
-  Error compiler_missing;                // why it is null
-  KernelProvider kernels;                // required
+  std::unique_ptr<Device> device;       // required
+  std::unique_ptr<cache::Store> store;  // required; a store without a directory answers nothing
+  std::unique_ptr<Compiler> compiler;   // null: only stored kernels run
+  Error compiler_missing;               // why it is null
+  KernelProvider kernels;               // required
   bool record_launches = false;
   std::function<void(const std::string&)> warn;
 };

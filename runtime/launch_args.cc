@@ -20,10 +20,11 @@ struct Dimension {
 
 std::string show(const Dimension& d) { return std::string(d.name) + " = " + std::to_string(d.value); }
 
-Status check_shape(const Problem& problem, const char* matrix, std::int64_t rows, std::int64_t columns, Dimension need_rows, Dimension need_columns) {
+Status check_shape(const Problem& problem, const char* matrix, std::int64_t rows, std::int64_t columns, Dimension need_rows,
+                   Dimension need_columns) {
   if (columns != kAsPlanned && columns != need_columns.value)
-    return invalid(problem, std::string(matrix) + " has rows of length " + std::to_string(columns) + ", the plan needs " + show(need_columns) +
-                                " (N = " + std::to_string(problem.n) + ", K = " + std::to_string(problem.k) + ")");
+    return invalid(problem, std::string(matrix) + " has rows of length " + std::to_string(columns) + ", the plan needs " +
+                                show(need_columns) + " (N = " + std::to_string(problem.n) + ", K = " + std::to_string(problem.k) + ")");
   if (rows != kAsPlanned && rows != need_rows.value)
     return invalid(problem, std::string(matrix) + " has " + std::to_string(rows) + " rows, the plan needs " + show(need_rows));
   return {};
@@ -33,15 +34,16 @@ Status check_pointer(const Problem& problem, const char* name, const void* point
   if (pointer == nullptr) return invalid(problem, std::string(name) + " is null, device memory is needed");
   const auto offset = reinterpret_cast<std::uintptr_t>(pointer) % static_cast<std::uintptr_t>(alignment);
   if (offset != 0)
-    return invalid(problem, std::string(name) + " starts " + std::to_string(offset) + " bytes past a multiple of " + std::to_string(alignment) +
-                                ", it must start at one");
+    return invalid(problem, std::string(name) + " starts " + std::to_string(offset) + " bytes past a multiple of " +
+                                std::to_string(alignment) + ", it must start at one");
   return {};
 }
 
 // `stride` 0 becomes `dense`; one below it would make neighbours overlap.
 Status resolve_stride(const Problem& problem, const char* name, std::int64_t stride, std::int64_t dense, const char* unit, long long* out) {
   if (stride != 0 && stride < dense)
-    return invalid(problem, std::string(name) + " is " + std::to_string(stride) + " " + unit + ", at least " + std::to_string(dense) + " are needed");
+    return invalid(
+        problem, std::string(name) + " is " + std::to_string(stride) + " " + unit + ", at least " + std::to_string(dense) + " are needed");
   *out = stride == 0 ? dense : stride;
   return {};
 }
@@ -55,7 +57,8 @@ Status fill_weights(const Problem& p, const WeightView& w, KernelArgs* out) {
   QUERN_TRY(check_pointer(p, "W", w.data, alignment));
   QUERN_TRY(resolve_stride(p, "W's row_bytes", w.row_bytes, dense, "bytes", &out->w_row_bytes));
   if (out->w_row_bytes != dense && (p.layout == Layout::planar || is_repack(p.op)))
-    return invalid(p, "W's row_bytes is " + std::to_string(w.row_bytes) + ", planar and repacked weights are dense: " + std::to_string(dense));
+    return invalid(p,
+                   "W's row_bytes is " + std::to_string(w.row_bytes) + ", planar and repacked weights are dense: " + std::to_string(dense));
   if (out->w_row_bytes % alignment != 0 && out->w_row_bytes != dense)
     return invalid(p, "W's row_bytes is " + std::to_string(w.row_bytes) + ", a multiple of " + std::to_string(alignment) + " is needed");
   QUERN_TRY(resolve_stride(p, "W's stride2", w.stride2, p.n * out->w_row_bytes, "bytes", &out->w_stride2));
@@ -84,7 +87,8 @@ Status fill_output(const Problem& p, const OutputView& y, KernelArgs* out) {
   QUERN_TRY(check_pointer(p, "Y", y.data, is_repack(p.op) ? weight_alignment(p.type, repacked) : size_of(p.y_type)));
   QUERN_TRY(resolve_stride(p, "Y's row_stride", y.row_stride, columns.value, "elements", &out->ldy));
   if (is_repack(p.op) && out->ldy != columns.value)
-    return invalid(p, "Y's row_stride is " + std::to_string(y.row_stride) + ", repacked weights are dense: " + std::to_string(columns.value));
+    return invalid(p,
+                   "Y's row_stride is " + std::to_string(y.row_stride) + ", repacked weights are dense: " + std::to_string(columns.value));
   QUERN_TRY(resolve_stride(p, "Y's stride2", y.stride2, (rows.value - 1) * out->ldy + columns.value, "elements", &out->y_stride2));
   if (y.stride2 == 0) out->y_stride2 = rows.value * out->ldy;
   QUERN_TRY(resolve_stride(p, "Y's stride3", y.stride3, (p.batch2 - 1) * out->y_stride2 + columns.value, "elements", &out->y_stride3));

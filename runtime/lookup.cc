@@ -17,7 +17,8 @@ std::string why_not_exact(cache::Store& store, const std::string& problem, const
     if (winner.key.problem != problem) continue;
     if (winner.key.device != device) return "tuned for another device (" + winner.key.device + "), not used here";
     if (winner.key.generator_version != generator_version)
-      return "tuned by generator version " + winner.key.generator_version + ", this one is " + std::string(generator_version) + ": not used";
+      return "tuned by generator version " + winner.key.generator_version + ", this one is " + std::string(generator_version) +
+             ": not used";
   }
   return "not tuned on this kind of device";
 }
@@ -27,7 +28,8 @@ struct Neighbour {
   cache::Winner winner;
 };
 
-std::vector<Neighbour> neighbours(cache::Store& store, const Problem& problem, const std::string& device, std::string_view generator_version) {
+std::vector<Neighbour> neighbours(cache::Store& store, const Problem& problem, const std::string& device,
+                                  std::string_view generator_version) {
   std::vector<Neighbour> found;
   const std::string wanted = to_string(problem);
   for (auto& winner : store.winners(device, generator_version)) {
@@ -64,7 +66,8 @@ Lookup look_up(cache::Store& store, const Problem& problem, const DeviceIdentity
   auto near = neighbours(store, problem, where, generator_version);
   if (near.size() > kMaxNeighbours) near.resize(kMaxNeighbours);
   for (const auto& [distance, winner] : near)
-    lookup.candidates.push_back({winner.config, Provenance::nearest, "tuned for the nearest problem '" + winner.key.problem + "' on " + where, winner.artifact});
+    lookup.candidates.push_back(
+        {winner.config, Provenance::nearest, "tuned for the nearest problem '" + winner.key.problem + "' on " + where, winner.artifact});
   return lookup;
 }
 

@@ -27,9 +27,9 @@ struct Lookup {
 };
 
 // How far a tuned problem is from the wanted one; empty when its config must not be used. They must agree in everything but M, N, K and the
-// accuracy class (a config tuned within a stricter class is also good for a looser one). Distance = 2 |log2 M'/M| + |log2 N'/N| + |log2 K'/K|:
-// M weighs double because it moves the balance between reading weights and computing. Beyond a factor of 2 in M or 4 in N or K
-// the default config, which knows the shape, is the better guess.
+// accuracy class (a config tuned within a stricter class is also good for a looser one). Distance = 2 |log2 M'/M| + |log2 N'/N| + |log2
+// K'/K|: M weighs double because it moves the balance between reading weights and computing. Beyond a factor of 2 in M or 4 in N or K the
+// default config, which knows the shape, is the better guess.
 std::optional<double> tuning_distance(const Problem& wanted, const Problem& tuned);
 
 // Reads the store only; the same rows give the same answer (ties go to the lexicographically smaller problem). Tunings of another device

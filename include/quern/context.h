@@ -2,7 +2,8 @@
 //
 //   auto context = quern::Context::open(quern::from_environment());
 //   auto plan = context->plan({.op = quern::Op::mul_mat, .type = quern::WeightType::q4_0, .m = 1, .n = 14336, .k = 4096});
-//   plan->launch(stream, {.w = {.data = w}, .x = {.data = x}, .y = {.data = y}, .workspace = ws, .workspace_bytes = plan->workspace_bytes()});
+//   plan->launch(stream, {.w = {.data = w}, .x = {.data = x}, .y = {.data = y}, .workspace = ws, .workspace_bytes =
+//   plan->workspace_bytes()});
 //
 // Context and Plan are cheap handles: copies share one state, and any thread may use any copy at the same time. A plan keeps its context's
 // device alive. None of them may be used in a child process after fork().
@@ -34,16 +35,17 @@ struct ContextOptions {
   std::string cache_directory;                        // the writable store; empty: nothing is read from it or kept
   std::vector<std::string> system_cache_directories;  // read-only stores below it, in order
   std::int64_t cache_max_bytes = std::int64_t{2} << 30;
-  std::chrono::milliseconds compile_wait{60000};      // how long to wait for another process that compiles the same kernel
-  std::string nvrtc_library;                          // a path, or empty to search
-  std::string driver_library;                         // a path, or empty to search
-  std::string host_plugin;                            // a path, or empty to search beside the executable
-  bool record_launches = false;                       // count launches per kernel; see Context::launch_records
-  std::function<void(const std::string&)> warn;       // one line each; may be called from any thread; empty: silent
+  std::chrono::milliseconds compile_wait{60000};  // how long to wait for another process that compiles the same kernel
+  std::string nvrtc_library;                      // a path, or empty to search
+  std::string driver_library;                     // a path, or empty to search
+  std::string host_plugin;                        // a path, or empty to search beside the executable
+  bool record_launches = false;                   // count launches per kernel; see Context::launch_records
+  std::function<void(const std::string&)> warn;   // one line each; may be called from any thread; empty: silent
 };
 
 // The only reader of the environment: QUERN_DEVICE, QUERN_CACHE_DIR (else XDG_CACHE_HOME/quern, else HOME/.cache/quern),
-// QUERN_SYSTEM_CACHE_DIRS (separated by ':'), QUERN_NVRTC, QUERN_CUDA_DRIVER, QUERN_HOST_PLUGIN, QUERN_RECORD_LAUNCHES (1). Warnings go to stderr.
+// QUERN_SYSTEM_CACHE_DIRS (separated by ':'), QUERN_NVRTC, QUERN_CUDA_DRIVER, QUERN_HOST_PLUGIN, QUERN_RECORD_LAUNCHES (1). Warnings go to
+// stderr.
 ContextOptions from_environment();
 
 // Where a plan's config came from.
@@ -56,10 +58,14 @@ enum class Provenance : std::uint8_t {
 
 constexpr std::string_view to_string(Provenance provenance) {
   switch (provenance) {
-    case Provenance::exact: return "exact";
-    case Provenance::nearest: return "nearest";
-    case Provenance::fallback: return "default";
-    case Provenance::requested: return "requested";
+    case Provenance::exact:
+      return "exact";
+    case Provenance::nearest:
+      return "nearest";
+    case Provenance::fallback:
+      return "default";
+    case Provenance::requested:
+      return "requested";
   }
   return "?";
 }
@@ -102,13 +108,14 @@ struct OutputView {
   std::int64_t stride3 = 0;
 };
 
-// Device pointers of one launch. They must stay valid until the work on the stream is done; two launches that may overlap need two workspaces.
+// Device pointers of one launch. They must stay valid until the work on the stream is done; two launches that may overlap need two
+// workspaces.
 struct LaunchArgs {
   WeightView w;
   InputView x;
   OutputView y;
-  const void* bias = nullptr;    // [N], of Y's type; exactly when the problem has a bias
-  void* workspace = nullptr;     // Plan::workspace_bytes() bytes, 256-byte aligned, contents arbitrary
+  const void* bias = nullptr;  // [N], of Y's type; exactly when the problem has a bias
+  void* workspace = nullptr;   // Plan::workspace_bytes() bytes, 256-byte aligned, contents arbitrary
   std::size_t workspace_bytes = 0;
 };
 
@@ -121,8 +128,8 @@ class Plan {
   const std::string& artifact() const;  // key of the binary, 64 hex digits; empty until compiled
   Accuracy accuracy() const;            // the class that the kernel states it meets
   std::size_t workspace_bytes() const;
-  ResourceUsage usage() const;          // zeros until compiled
-  bool ready() const;                   // compiled and loaded
+  ResourceUsage usage() const;  // zeros until compiled
+  bool ready() const;           // compiled and loaded
 
   // Compiles and loads a lazy plan; does nothing on a ready one. Afterwards config and workspace_bytes may differ: a stored config that no
   // longer compiles gives way to the next best. Errors: those of Context::plan.
@@ -151,26 +158,27 @@ struct LaunchRecord {
 
 class Context {
  public:
-  // Errors: kEnvironment naming what is missing; kInvalidArgument for a malformed device. A missing compiler is no error here: stored kernels
-  // still run, and a plan that needs the compiler says what was looked for.
+  // Errors: kEnvironment naming what is missing; kInvalidArgument for a malformed device. A missing compiler is no error here: stored
+  // kernels still run, and a plan that needs the compiler says what was looked for.
   static Result<Context> open(const ContextOptions& options);
 
-  const std::string& device_spec() const;     // "cuda:0" or "host"
-  const DeviceIdentity& device() const;       // what tunings are filed under
-  const Target& target() const;               // what is compiled for
+  const std::string& device_spec() const;  // "cuda:0" or "host"
+  const DeviceIdentity& device() const;    // what tunings are filed under
+  const Target& target() const;            // what is compiled for
 
-  // Chooses a config (tuned for this problem, else tuned for the nearest problem on the same kind of device, else the default), compiles it or
-  // takes it from the store, and loads it. A tuned config that no longer renders, compiles or loads is dropped from the store with one warning.
-  // Errors: kInvalidArgument for an impossible problem, kUnsupported, kCompileFailed with the compiler's log, kEnvironment.
+  // Chooses a config (tuned for this problem, else tuned for the nearest problem on the same kind of device, else the default), compiles it
+  // or takes it from the store, and loads it. A tuned config that no longer renders, compiles or loads is dropped from the store with one
+  // warning. Errors: kInvalidArgument for an impossible problem, kUnsupported, kCompileFailed with the compiler's log, kEnvironment.
   Result<Plan> plan(const Problem& problem, const PlanOptions& options = {}) const;
 
   // A plan that repacks W[N,K] from layout `from` into the other one, bit for bit; for use with prepare_weights.
   Result<Plan> plan_prepare_weights(WeightType type, std::int64_t n, std::int64_t k, Layout from = Layout::gguf) const;
   // Enqueues that plan. `destination` may equal `source` (in place) or be apart from it; a partial overlap is an error. Both hold the dense
   // bytes of W; scratch is `plan.workspace_bytes()` bytes.
-  Status prepare_weights(Stream stream, const Plan& plan, const void* source, void* destination, void* workspace, std::size_t workspace_bytes) const;
+  Status prepare_weights(Stream stream, const Plan& plan, const void* source, void* destination, void* workspace,
+                         std::size_t workspace_bytes) const;
 
-  std::uint64_t compile_count() const;             // kernels that this context had to compile, not those that it found
+  std::uint64_t compile_count() const;               // kernels that this context had to compile, not those that it found
   std::vector<LaunchRecord> launch_records() const;  // one per plan that launched; empty unless ContextOptions::record_launches
 
   struct Impl;

@@ -73,12 +73,16 @@ Result<Module::Function> CudaModule::function(const std::string& entry, std::uin
 Status CudaModule::reserve_shared(CUfunction function, const std::string& entry, std::uint32_t shared_bytes) {
   const DriverApi& api = context_->api();
   int static_bytes = 0, current = 0;
-  QUERN_TRY(context_->check(api.function_get_attribute(&static_bytes, kFunctionSharedBytes, function), "reading a kernel's attributes", ErrorCode::kLaunchFailed));
+  QUERN_TRY(context_->check(api.function_get_attribute(&static_bytes, kFunctionSharedBytes, function), "reading a kernel's attributes",
+                            ErrorCode::kLaunchFailed));
   if (static_cast<std::int64_t>(shared_bytes) + static_bytes > limits_.shared_optin)
-    return Error{ErrorCode::kUnsupported, "kernel '" + entry + "' needs " + std::to_string(std::int64_t{shared_bytes} + static_bytes) +
-                                              " bytes of shared memory per block, this GPU has " + std::to_string(limits_.shared_optin), {}};
+    return Error{ErrorCode::kUnsupported,
+                 "kernel '" + entry + "' needs " + std::to_string(std::int64_t{shared_bytes} + static_bytes) +
+                     " bytes of shared memory per block, this GPU has " + std::to_string(limits_.shared_optin),
+                 {}};
   if (static_cast<int>(shared_bytes) + static_bytes <= limits_.shared_default) return {};
-  QUERN_TRY(context_->check(api.function_get_attribute(&current, kFunctionMaxDynamicSharedBytes, function), "reading a kernel's attributes", ErrorCode::kLaunchFailed));
+  QUERN_TRY(context_->check(api.function_get_attribute(&current, kFunctionMaxDynamicSharedBytes, function), "reading a kernel's attributes",
+                            ErrorCode::kLaunchFailed));
   if (current >= static_cast<int>(shared_bytes)) return {};
   return context_->check(api.function_set_attribute(function, kFunctionMaxDynamicSharedBytes, static_cast<int>(shared_bytes)),
                          "raising a kernel's shared memory limit", ErrorCode::kLaunchFailed);
@@ -175,7 +179,8 @@ Result<std::unique_ptr<Module>> CudaDevice::load(const Binary& binary) {
   CUmodule module = nullptr;
   const CUresult result = context_->api().module_load_data(&module, image.data(), options.size(), options.data(), values.data());
   const bool bad_image = result == kInvalidImage || result == kNoBinaryForGpu;
-  if (auto status = context_->check(result, "loading a kernel binary", bad_image ? ErrorCode::kCorrupt : ErrorCode::kLaunchFailed); !status) {
+  if (auto status = context_->check(result, "loading a kernel binary", bad_image ? ErrorCode::kCorrupt : ErrorCode::kLaunchFailed);
+      !status) {
     status.error().log = errors.c_str();
     return std::move(status.error());
   }
@@ -185,16 +190,20 @@ Result<std::unique_ptr<Module>> CudaDevice::load(const Binary& binary) {
 Status CudaDevice::check_geometry(const LaunchStep& step) const {
   const std::array<std::uint32_t, 3> grid = {step.grid.x, step.grid.y, step.grid.z}, block = {step.block.x, step.block.y, step.block.z};
   const auto refuse = [&](const std::string& what, std::uint64_t found, int limit) {
-    return Error{ErrorCode::kLaunchFailed, "kernel '" + step.entry + "': " + what + " is " + std::to_string(found) + ", " + info_.spec +
-                                               " allows 1 to " + std::to_string(limit), {}};
+    return Error{ErrorCode::kLaunchFailed,
+                 "kernel '" + step.entry + "': " + what + " is " + std::to_string(found) + ", " + info_.spec + " allows 1 to " +
+                     std::to_string(limit),
+                 {}};
   };
   for (std::size_t i = 0; i < 3; ++i) {
     const std::string axis(1, "xyz"[i]);
     if (grid[i] == 0 || grid[i] > static_cast<std::uint32_t>(limits_.grid[i])) return refuse("grid." + axis, grid[i], limits_.grid[i]);
-    if (block[i] == 0 || block[i] > static_cast<std::uint32_t>(limits_.block[i])) return refuse("block." + axis, block[i], limits_.block[i]);
+    if (block[i] == 0 || block[i] > static_cast<std::uint32_t>(limits_.block[i]))
+      return refuse("block." + axis, block[i], limits_.block[i]);
   }
   const std::uint64_t threads = std::uint64_t{block[0]} * block[1] * block[2];
-  if (threads > static_cast<std::uint64_t>(limits_.threads_per_block)) return refuse("threads per block", threads, limits_.threads_per_block);
+  if (threads > static_cast<std::uint64_t>(limits_.threads_per_block))
+    return refuse("threads per block", threads, limits_.threads_per_block);
   return {};
 }
 
@@ -202,13 +211,15 @@ Status CudaDevice::launch(Module::Function function, const LaunchStep& step, con
   if (context_->lost()) return context_->lost_error();
   const auto above = [](std::uint32_t value, int limit) { return value - 1 >= static_cast<std::uint32_t>(limit); };  // 0 wraps around
   const bool legal = !above(step.grid.x, limits_.grid[0]) && !above(step.grid.y, limits_.grid[1]) && !above(step.grid.z, limits_.grid[2]) &&
-                     !above(step.block.x, limits_.block[0]) && !above(step.block.y, limits_.block[1]) && !above(step.block.z, limits_.block[2]) &&
+                     !above(step.block.x, limits_.block[0]) && !above(step.block.y, limits_.block[1]) &&
+                     !above(step.block.z, limits_.block[2]) &&
                      std::uint64_t{step.block.x} * step.block.y * step.block.z <= static_cast<std::uint64_t>(limits_.threads_per_block);
   if (!legal) return check_geometry(step);
   void* parameters[] = {const_cast<KernelArgs*>(&args)};
   const ContextScope scope(*context_);
-  const CUresult result = context_->api().launch_kernel(static_cast<CUfunction>(function.handle), step.grid.x, step.grid.y, step.grid.z, step.block.x,
-                                                        step.block.y, step.block.z, step.shared_bytes, static_cast<CUstream>(stream), parameters, nullptr);
+  const CUresult result =
+      context_->api().launch_kernel(static_cast<CUfunction>(function.handle), step.grid.x, step.grid.y, step.grid.z, step.block.x,
+                                    step.block.y, step.block.z, step.shared_bytes, static_cast<CUstream>(stream), parameters, nullptr);
   if (result == kSuccess) return {};
   return context_->check(result, ("launching kernel '" + step.entry + "'").c_str(), ErrorCode::kLaunchFailed);
 }
@@ -256,7 +267,9 @@ Result<CUdevice> find_device(const DriverApi& api, int ordinal) {
   if (const CUresult result = api.device_get_count(&count); result != kSuccess)
     return Error{ErrorCode::kEnvironment, "the CUDA driver does not count its devices: " + api.describe(result), {}};
   if (ordinal < 0 || ordinal >= count)
-    return Error{ErrorCode::kEnvironment, "no device cuda:" + std::to_string(ordinal) + ": this machine shows " + std::to_string(count) + " CUDA device(s)", {}};
+    return Error{ErrorCode::kEnvironment,
+                 "no device cuda:" + std::to_string(ordinal) + ": this machine shows " + std::to_string(count) + " CUDA device(s)",
+                 {}};
   if (const CUresult result = api.device_get(&device, ordinal); result != kSuccess)
     return Error{ErrorCode::kEnvironment, "no device cuda:" + std::to_string(ordinal) + ": " + api.describe(result), {}};
   return device;

@@ -30,11 +30,12 @@ Result<std::shared_ptr<const DriverApi>> open_driver(const std::string& path) {
   QUERN_ASSIGN(Library library, Library::open("the CUDA driver library", driver_candidates(path)));
   auto api = std::make_shared<DriverApi>();
   api->library_path = library.path();
-#define QUERN_CUDA_LOAD(name, symbol_name, parameters)                                                                      \
-  api->name = reinterpret_cast<decltype(api->name)>(library.symbol(symbol_name));                                           \
-  if (api->name == nullptr)                                                                                                 \
-    return Error{ErrorCode::kEnvironment, "the CUDA driver library " + library.path() + " lacks " symbol_name +             \
-                                              ": a driver for CUDA 11.4 or newer is needed", {}};
+#define QUERN_CUDA_LOAD(name, symbol_name, parameters)                                                                                \
+  api->name = reinterpret_cast<decltype(api->name)>(library.symbol(symbol_name));                                                     \
+  if (api->name == nullptr)                                                                                                           \
+    return Error{ErrorCode::kEnvironment,                                                                                             \
+                 "the CUDA driver library " + library.path() + " lacks " symbol_name + ": a driver for CUDA 11.4 or newer is needed", \
+                 {}};
   QUERN_CUDA_DRIVER_FUNCTIONS(QUERN_CUDA_LOAD)
 #undef QUERN_CUDA_LOAD
   const CUresult result = api->init(0);
@@ -48,8 +49,8 @@ Result<std::shared_ptr<const DriverApi>> open_driver(const std::string& path) {
 
 bool is_sticky(CUresult result) {
   // CUDA_ERROR_: DEINITIALIZED 4, ECC_UNCORRECTABLE 214, NVLINK_UNCORRECTABLE 220, CONTAINED 226, ILLEGAL_ADDRESS 700, LAUNCH_TIMEOUT 702,
-  // CONTEXT_IS_DESTROYED 709, ASSERT 710, HARDWARE_STACK_ERROR 714, ILLEGAL_INSTRUCTION 715, MISALIGNED_ADDRESS 716, INVALID_ADDRESS_SPACE 717,
-  // INVALID_PC 718, LAUNCH_FAILED 719, TENSOR_MEMORY_LEAK 721, MPS_CLIENT_TERMINATED 810, UNKNOWN 999.
+  // CONTEXT_IS_DESTROYED 709, ASSERT 710, HARDWARE_STACK_ERROR 714, ILLEGAL_INSTRUCTION 715, MISALIGNED_ADDRESS 716, INVALID_ADDRESS_SPACE
+  // 717, INVALID_PC 718, LAUNCH_FAILED 719, TENSOR_MEMORY_LEAK 721, MPS_CLIENT_TERMINATED 810, UNKNOWN 999.
   constexpr std::array<CUresult, 17> kSticky = {4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 999};
   return std::find(kSticky.begin(), kSticky.end(), result) != kSticky.end();
 }

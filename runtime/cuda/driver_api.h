@@ -56,49 +56,49 @@ inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kCaptureStatusNone = 0;
 
 // name of the member, exported symbol, parameters
-#define QUERN_CUDA_DRIVER_FUNCTIONS(F)                                                                                          \
-  F(init, "cuInit", (unsigned))                                                                                                 \
-  F(driver_get_version, "cuDriverGetVersion", (int*))                                                                           \
-  F(get_error_name, "cuGetErrorName", (CUresult, const char**))                                                                 \
-  F(get_error_string, "cuGetErrorString", (CUresult, const char**))                                                             \
-  F(device_get_count, "cuDeviceGetCount", (int*))                                                                               \
-  F(device_get, "cuDeviceGet", (CUdevice*, int))                                                                                \
-  F(device_get_name, "cuDeviceGetName", (char*, int, CUdevice))                                                                 \
-  F(device_total_memory, "cuDeviceTotalMem_v2", (std::size_t*, CUdevice))                                                       \
-  F(device_get_attribute, "cuDeviceGetAttribute", (int*, int, CUdevice))                                                        \
-  F(primary_context_retain, "cuDevicePrimaryCtxRetain", (CUcontext*, CUdevice))                                                 \
-  F(primary_context_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                                                        \
-  F(context_get_current, "cuCtxGetCurrent", (CUcontext*))                                                                       \
-  F(context_push, "cuCtxPushCurrent_v2", (CUcontext))                                                                           \
-  F(context_pop, "cuCtxPopCurrent_v2", (CUcontext*))                                                                            \
-  F(context_synchronize, "cuCtxSynchronize", ())                                                                                \
-  F(module_load_data, "cuModuleLoadDataEx", (CUmodule*, const void*, unsigned, int*, void**))                                   \
-  F(module_unload, "cuModuleUnload", (CUmodule))                                                                                \
-  F(module_get_function, "cuModuleGetFunction", (CUfunction*, CUmodule, const char*))                                           \
-  F(function_get_attribute, "cuFuncGetAttribute", (int*, int, CUfunction))                                                      \
-  F(function_set_attribute, "cuFuncSetAttribute", (CUfunction, int, int))                                                       \
-  F(memory_allocate, "cuMemAlloc_v2", (CUdeviceptr*, std::size_t))                                                              \
-  F(memory_free, "cuMemFree_v2", (CUdeviceptr))                                                                                 \
-  F(copy_host_to_device, "cuMemcpyHtoD_v2", (CUdeviceptr, const void*, std::size_t))                                            \
-  F(copy_device_to_host, "cuMemcpyDtoH_v2", (void*, CUdeviceptr, std::size_t))                                                  \
-  F(copy_device_to_device, "cuMemcpyDtoD_v2", (CUdeviceptr, CUdeviceptr, std::size_t))                                          \
-  F(set_bytes, "cuMemsetD8_v2", (CUdeviceptr, unsigned char, std::size_t))                                                      \
-  F(launch_kernel, "cuLaunchKernel",                                                                                            \
-    (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**))               \
-  F(stream_create, "cuStreamCreate", (CUstream*, unsigned))                                                                     \
-  F(stream_destroy, "cuStreamDestroy_v2", (CUstream))                                                                           \
-  F(stream_synchronize, "cuStreamSynchronize", (CUstream))                                                                      \
-  F(stream_begin_capture, "cuStreamBeginCapture_v2", (CUstream, int))                                                           \
-  F(stream_end_capture, "cuStreamEndCapture", (CUstream, CUgraph*))                                                             \
-  F(stream_is_capturing, "cuStreamIsCapturing", (CUstream, int*))                                                               \
-  F(graph_instantiate, "cuGraphInstantiateWithFlags", (CUgraphExec*, CUgraph, unsigned long long))                              \
-  F(graph_launch, "cuGraphLaunch", (CUgraphExec, CUstream))                                                                     \
-  F(graph_exec_destroy, "cuGraphExecDestroy", (CUgraphExec))                                                                    \
-  F(graph_destroy, "cuGraphDestroy", (CUgraph))                                                                                 \
-  F(event_create, "cuEventCreate", (CUevent*, unsigned))                                                                        \
-  F(event_record, "cuEventRecord", (CUevent, CUstream))                                                                         \
-  F(event_synchronize, "cuEventSynchronize", (CUevent))                                                                         \
-  F(event_elapsed_ms, "cuEventElapsedTime", (float*, CUevent, CUevent))                                                         \
+#define QUERN_CUDA_DRIVER_FUNCTIONS(F)                                                                            \
+  F(init, "cuInit", (unsigned))                                                                                   \
+  F(driver_get_version, "cuDriverGetVersion", (int*))                                                             \
+  F(get_error_name, "cuGetErrorName", (CUresult, const char**))                                                   \
+  F(get_error_string, "cuGetErrorString", (CUresult, const char**))                                               \
+  F(device_get_count, "cuDeviceGetCount", (int*))                                                                 \
+  F(device_get, "cuDeviceGet", (CUdevice*, int))                                                                  \
+  F(device_get_name, "cuDeviceGetName", (char*, int, CUdevice))                                                   \
+  F(device_total_memory, "cuDeviceTotalMem_v2", (std::size_t*, CUdevice))                                         \
+  F(device_get_attribute, "cuDeviceGetAttribute", (int*, int, CUdevice))                                          \
+  F(primary_context_retain, "cuDevicePrimaryCtxRetain", (CUcontext*, CUdevice))                                   \
+  F(primary_context_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                                          \
+  F(context_get_current, "cuCtxGetCurrent", (CUcontext*))                                                         \
+  F(context_push, "cuCtxPushCurrent_v2", (CUcontext))                                                             \
+  F(context_pop, "cuCtxPopCurrent_v2", (CUcontext*))                                                              \
+  F(context_synchronize, "cuCtxSynchronize", ())                                                                  \
+  F(module_load_data, "cuModuleLoadDataEx", (CUmodule*, const void*, unsigned, int*, void**))                     \
+  F(module_unload, "cuModuleUnload", (CUmodule))                                                                  \
+  F(module_get_function, "cuModuleGetFunction", (CUfunction*, CUmodule, const char*))                             \
+  F(function_get_attribute, "cuFuncGetAttribute", (int*, int, CUfunction))                                        \
+  F(function_set_attribute, "cuFuncSetAttribute", (CUfunction, int, int))                                         \
+  F(memory_allocate, "cuMemAlloc_v2", (CUdeviceptr*, std::size_t))                                                \
+  F(memory_free, "cuMemFree_v2", (CUdeviceptr))                                                                   \
+  F(copy_host_to_device, "cuMemcpyHtoD_v2", (CUdeviceptr, const void*, std::size_t))                              \
+  F(copy_device_to_host, "cuMemcpyDtoH_v2", (void*, CUdeviceptr, std::size_t))                                    \
+  F(copy_device_to_device, "cuMemcpyDtoD_v2", (CUdeviceptr, CUdeviceptr, std::size_t))                            \
+  F(set_bytes, "cuMemsetD8_v2", (CUdeviceptr, unsigned char, std::size_t))                                        \
+  F(launch_kernel, "cuLaunchKernel",                                                                              \
+    (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**)) \
+  F(stream_create, "cuStreamCreate", (CUstream*, unsigned))                                                       \
+  F(stream_destroy, "cuStreamDestroy_v2", (CUstream))                                                             \
+  F(stream_synchronize, "cuStreamSynchronize", (CUstream))                                                        \
+  F(stream_begin_capture, "cuStreamBeginCapture_v2", (CUstream, int))                                             \
+  F(stream_end_capture, "cuStreamEndCapture", (CUstream, CUgraph*))                                               \
+  F(stream_is_capturing, "cuStreamIsCapturing", (CUstream, int*))                                                 \
+  F(graph_instantiate, "cuGraphInstantiateWithFlags", (CUgraphExec*, CUgraph, unsigned long long))                \
+  F(graph_launch, "cuGraphLaunch", (CUgraphExec, CUstream))                                                       \
+  F(graph_exec_destroy, "cuGraphExecDestroy", (CUgraphExec))                                                      \
+  F(graph_destroy, "cuGraphDestroy", (CUgraph))                                                                   \
+  F(event_create, "cuEventCreate", (CUevent*, unsigned))                                                          \
+  F(event_record, "cuEventRecord", (CUevent, CUstream))                                                           \
+  F(event_synchronize, "cuEventSynchronize", (CUevent))                                                           \
+  F(event_elapsed_ms, "cuEventElapsedTime", (float*, CUevent, CUevent))                                           \
   F(event_destroy, "cuEventDestroy_v2", (CUevent))
 
 // The function table. Immutable once loaded, so any thread may use it.
@@ -107,8 +107,8 @@ struct DriverApi {
   QUERN_CUDA_DRIVER_FUNCTIONS(QUERN_CUDA_MEMBER)
 #undef QUERN_CUDA_MEMBER
 
-  int version = 0;            // 13000 for CUDA 13.0
-  std::string library_path;   // the file that was loaded
+  int version = 0;           // 13000 for CUDA 13.0
+  std::string library_path;  // the file that was loaded
 
   // "CUDA_ERROR_OUT_OF_MEMORY: out of memory"; the number alone when the driver does not know it.
   std::string describe(CUresult result) const;

@@ -32,7 +32,8 @@ struct TimerResources {
 };
 
 Status create_stream(PrimaryContext& context, TimerResources& timer) {
-  return context.check(context.api().stream_create(&timer.stream, kStreamNonBlocking), "creating the timing stream", ErrorCode::kLaunchFailed);
+  return context.check(context.api().stream_create(&timer.stream, kStreamNonBlocking), "creating the timing stream",
+                       ErrorCode::kLaunchFailed);
 }
 
 Status capture(PrimaryContext& context, const std::function<Status(Stream)>& enqueue, TimerResources& timer) {
@@ -62,7 +63,8 @@ Status replay_round(PrimaryContext& context, TimerResources& timer, std::vector<
   QUERN_TRY(context.check(api.stream_synchronize(timer.stream), "waiting for the timed launches", ErrorCode::kLaunchFailed));
   for (int i = 1; i < kRound; ++i) {
     float elapsed = 0;
-    QUERN_TRY(context.check(api.event_elapsed_ms(&elapsed, timer.events[i], timer.events[i + 1]), "reading a timing event", ErrorCode::kLaunchFailed));
+    QUERN_TRY(context.check(api.event_elapsed_ms(&elapsed, timer.events[i], timer.events[i + 1]), "reading a timing event",
+                            ErrorCode::kLaunchFailed));
     milliseconds.push_back(elapsed);
   }
   return {};
@@ -96,7 +98,8 @@ Result<Timing> replay(PrimaryContext& context, TimerResources& timer, std::size_
 
 }  // namespace
 
-Result<Timing> time_graph(PrimaryContext& context, Device& device, std::span<const std::vector<Launch>> ops, int max_samples, double max_seconds) {
+Result<Timing> time_graph(PrimaryContext& context, Device& device, std::span<const std::vector<Launch>> ops, int max_samples,
+                          double max_seconds) {
   if (ops.empty()) return Error{ErrorCode::kInvalidArgument, "nothing to time: 0 ops given, at least 1 needed", {}};
   TimerResources timer(context.api());
   QUERN_TRY(create_stream(context, timer));
@@ -109,12 +112,14 @@ Result<Timing> time_graph(PrimaryContext& context, Device& device, std::span<con
   return replay(context, timer, ops.size(), max_samples, max_seconds);
 }
 
-Result<Timing> time_captured(PrimaryContext& context, const std::function<Status(Stream)>& enqueue, std::size_t ops, int max_samples, double max_seconds) {
+Result<Timing> time_captured(PrimaryContext& context, const std::function<Status(Stream)>& enqueue, std::size_t ops, int max_samples,
+                             double max_seconds) {
   if (ops == 0) return Error{ErrorCode::kInvalidArgument, "nothing to time: 0 ops given, at least 1 needed", {}};
   TimerResources timer(context.api());
   QUERN_TRY(create_stream(context, timer));
   QUERN_TRY(enqueue(timer.stream));
-  QUERN_TRY(context.check(context.api().stream_synchronize(timer.stream), "waiting for the work before it is timed", ErrorCode::kLaunchFailed));
+  QUERN_TRY(
+      context.check(context.api().stream_synchronize(timer.stream), "waiting for the work before it is timed", ErrorCode::kLaunchFailed));
   QUERN_TRY(capture(context, enqueue, timer));
   return replay(context, timer, ops, max_samples, max_seconds);
 }

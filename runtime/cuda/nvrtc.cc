@@ -20,18 +20,18 @@ constexpr NvrtcResult kNvrtcSuccess = 0;
 constexpr NvrtcResult kNvrtcCompilation = 6;
 
 // name of the member, exported symbol, parameters
-#define QUERN_NVRTC_FUNCTIONS(F)                                                                                                    \
-  F(version, "nvrtcVersion", (int*, int*))                                                                                          \
-  F(arch_count, "nvrtcGetNumSupportedArchs", (int*))                                                                                \
-  F(arch_list, "nvrtcGetSupportedArchs", (int*))                                                                                    \
-  F(create, "nvrtcCreateProgram", (NvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*))           \
-  F(destroy, "nvrtcDestroyProgram", (NvrtcProgram*))                                                                                \
-  F(compile, "nvrtcCompileProgram", (NvrtcProgram, int, const char* const*))                                                        \
-  F(log_size, "nvrtcGetProgramLogSize", (NvrtcProgram, std::size_t*))                                                               \
-  F(log, "nvrtcGetProgramLog", (NvrtcProgram, char*))                                                                               \
-  F(cubin_size, "nvrtcGetCUBINSize", (NvrtcProgram, std::size_t*))                                                                  \
-  F(cubin, "nvrtcGetCUBIN", (NvrtcProgram, char*))                                                                                  \
-  F(ptx_size, "nvrtcGetPTXSize", (NvrtcProgram, std::size_t*))                                                                      \
+#define QUERN_NVRTC_FUNCTIONS(F)                                                                                          \
+  F(version, "nvrtcVersion", (int*, int*))                                                                                \
+  F(arch_count, "nvrtcGetNumSupportedArchs", (int*))                                                                      \
+  F(arch_list, "nvrtcGetSupportedArchs", (int*))                                                                          \
+  F(create, "nvrtcCreateProgram", (NvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*)) \
+  F(destroy, "nvrtcDestroyProgram", (NvrtcProgram*))                                                                      \
+  F(compile, "nvrtcCompileProgram", (NvrtcProgram, int, const char* const*))                                              \
+  F(log_size, "nvrtcGetProgramLogSize", (NvrtcProgram, std::size_t*))                                                     \
+  F(log, "nvrtcGetProgramLog", (NvrtcProgram, char*))                                                                     \
+  F(cubin_size, "nvrtcGetCUBINSize", (NvrtcProgram, std::size_t*))                                                        \
+  F(cubin, "nvrtcGetCUBIN", (NvrtcProgram, char*))                                                                        \
+  F(ptx_size, "nvrtcGetPTXSize", (NvrtcProgram, std::size_t*))                                                            \
   F(ptx, "nvrtcGetPTX", (NvrtcProgram, char*))
 
 struct NvrtcApi {
@@ -74,8 +74,8 @@ Result<NvrtcApi> load_api(const Library& library) {
   const auto missing = [&](const char* name) {
     return Error{ErrorCode::kEnvironment, "NVRTC " + library.path() + " lacks " + name + ": NVRTC 11.2 or newer is needed", {}};
   };
-#define QUERN_NVRTC_LOAD(name, symbol_name, parameters)                              \
-  api.name = reinterpret_cast<decltype(api.name)>(library.symbol(symbol_name));      \
+#define QUERN_NVRTC_LOAD(name, symbol_name, parameters)                         \
+  api.name = reinterpret_cast<decltype(api.name)>(library.symbol(symbol_name)); \
   if (api.name == nullptr) return missing(symbol_name);
   QUERN_NVRTC_FUNCTIONS(QUERN_NVRTC_LOAD)
 #undef QUERN_NVRTC_LOAD
@@ -143,7 +143,8 @@ class NvrtcCompiler final : public Compiler {
 Result<ArchChoice> NvrtcCompiler::choose(const Target& target) const {
   const std::string range = "sm_" + std::to_string(api_.archs.front()) + " to sm_" + std::to_string(api_.archs.back());
   const auto unsupported = [&](const std::string& why) {
-    return Error{ErrorCode::kUnsupported, identity() + " cannot compile for " + to_string(target) + ": " + why + " (it knows " + range + ")", {}};
+    return Error{
+        ErrorCode::kUnsupported, identity() + " cannot compile for " + to_string(target) + ": " + why + " (it knows " + range + ")", {}};
   };
   if (target.kind != Target::Kind::cuda) return unsupported("not a CUDA architecture");
   if (target.sm < api_.archs.front()) return unsupported("too old");
@@ -191,7 +192,8 @@ Result<Binary> NvrtcCompiler::finish(NvrtcProgram program, const KernelSource& s
     result = (cubin ? api_.cubin : api_.ptx)(program, reinterpret_cast<char*>(binary.bytes.data()));
   }
   if (result != kNvrtcSuccess || size == 0)
-    return Error{ErrorCode::kCompileFailed, source.name + ": " + identity() + " compiled it but returns no code: " + api_.error_string(result), binary.log};
+    return Error{ErrorCode::kCompileFailed,
+                 source.name + ": " + identity() + " compiled it but returns no code: " + api_.error_string(result), binary.log};
   if (!cubin) return binary;  // registers are assigned when the driver compiles the PTX
   if (auto usage = cuda::usage_from_log(binary.log))
     binary.usage = *usage;

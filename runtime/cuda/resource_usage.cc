@@ -52,15 +52,16 @@ class Image {
   std::span<const std::byte> bytes_;
 };
 
-// ELF64: header fields at 0x28 (section table offset), 0x3a (entry size), 0x3c (count), 0x3e (index of the name table); a section header has
-// its name at +0, type at +4, file offset at +0x18 and size at +0x20.
+// ELF64: header fields at 0x28 (section table offset), 0x3a (entry size), 0x3c (count), 0x3e (index of the name table); a section header
+// has its name at +0, type at +4, file offset at +0x18 and size at +0x20.
 constexpr std::uint32_t kNoBits = 8;
 
 // From sm_90 on the system keeps the first 1 KiB of each block's shared memory; the section sizes count it, the assembler's log does not.
 constexpr int kReservedSharedBytes = 1024;
 
 Section section_at(const Image& image, std::uint64_t header, std::uint64_t names) {
-  return {image.text(names + image.read<std::uint32_t>(header)), image.read<std::uint64_t>(header + 0x18), image.read<std::uint64_t>(header + 0x20)};
+  return {image.text(names + image.read<std::uint32_t>(header)), image.read<std::uint64_t>(header + 0x18),
+          image.read<std::uint64_t>(header + 0x20)};
 }
 
 void read_info(const Image& image, const Section& section, ResourceUsage& usage, bool& found) {
@@ -104,7 +105,10 @@ std::optional<ResourceUsage> usage_from_log(std::string_view log) {
 }
 
 std::optional<ResourceUsage> usage_from_cubin(std::span<const std::byte> cubin) {
-  constexpr std::string_view kMagic("\x7f" "ELF\x02", 5);
+  constexpr std::string_view kMagic(
+      "\x7f"
+      "ELF\x02",
+      5);
   const Image image(cubin);
   if (!image.holds(0, 64) || image.text(0).substr(0, 5) != kMagic) return std::nullopt;
   const auto table = image.read<std::uint64_t>(0x28);
@@ -119,7 +123,8 @@ std::optional<ResourceUsage> usage_from_cubin(std::span<const std::byte> cubin) 
     const std::uint64_t header = table + i * entry_bytes;
     const Section section = section_at(image, header, names);
     if (section.name == ".nv.info") read_info(image, section, usage, found);
-    if (section.name.starts_with(".nv.shared.") && !section.name.starts_with(".nv.shared.reserved.") && image.read<std::uint32_t>(header + 4) == kNoBits)
+    if (section.name.starts_with(".nv.shared.") && !section.name.starts_with(".nv.shared.reserved.") &&
+        image.read<std::uint32_t>(header + 4) == kNoBits)
       usage.static_shared_bytes = std::max(usage.static_shared_bytes, static_cast<int>(section.size));
     reserves = reserves || section.name.starts_with(".nv.shared.reserved.");
   }
