@@ -428,7 +428,8 @@ const GgufTensor* GgufContents::find(std::string_view tensor_name) const {
 Result<GgufContents> parse_gguf(std::span<const std::byte> file) { return parse(SpanSource(file)); }
 
 Result<GgufFile> GgufFile::open(const std::string& path) {
-  Descriptor descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // Without O_NONBLOCK, opening a pipe would wait for a writer.
+  Descriptor descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat status {};
   if (descriptor.value < 0 || ::fstat(descriptor.value, &status) != 0)
     return Error{.code = ErrorCode::kInvalidArgument, .message = path + ": cannot be opened: " + std::strerror(errno)};

@@ -14,7 +14,9 @@ void require(bool condition) {
 void check_accepted(const quern::GgufContents& contents) {
   for (const auto& tensor : contents.tensors) {
     require(tensor.n_dims <= 4);
-    if (tensor.bytes > 0) require(tensor.offset >= contents.data_offset && tensor.bytes <= contents.file_bytes - tensor.offset);
+    if (tensor.bytes > 0)
+      require(tensor.offset >= contents.data_offset && tensor.offset <= contents.file_bytes &&
+              tensor.bytes <= contents.file_bytes - tensor.offset);
     require(contents.find(tensor.name) == &tensor);  // names are unique
   }
   const auto model = quern::group_matrices(contents, [](quern::WeightType) { return true; });

@@ -1,6 +1,7 @@
 #include "tuner/gguf.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -183,6 +184,9 @@ TEST(Gguf, AlignmentMustBeASmallPowerOfTwo) {
 
 // Field case 26.
 TEST(Gguf, AZeroDimensionIsListedWithoutData) {
+  const auto no_rows =
+      parse(GgufBuilder().tensor("empty", {896, 0}, kQ4_KId, 0).file());  // no row, so none that is no whole number of blocks
+  ASSERT_TRUE(no_rows) << no_rows.error().message;
   const auto contents = parse(GgufBuilder().tensor("empty", {0, 5}, kF32Id, 0).tensor("w", {2}, kF32Id, 0).data(8).file());
   ASSERT_TRUE(contents) << contents.error().message;
   EXPECT_EQ(contents->tensors[0].bytes, 0u);
@@ -262,6 +266,23 @@ TEST(Gguf, MetadataMustBeWellFormed) {
                {"'k'", "nests"});
 }
 
+// Fields straddle the reader's window of 64 KiB at every possible place.
+TEST(Gguf, HeadersLargerThanTheReadWindow) {
+  Bytes words;
+  words.u32(testing::kString).u64(40000);
+  for (int i = 0; i < 40000; ++i) words.string(std::string(static_cast<std::size_t>(i % 7), 'w'));
+  GgufBuilder builder;
+  builder.entry("words", testing::kArray, words.text());
+  for (std::uint64_t i = 0; i < 5000; ++i) builder.tensor("tensor." + std::to_string(i), {1, 2}, kF32Id, 32 * i);
+  const auto contents = parse(builder.data(32 * 5000).file());
+  ASSERT_TRUE(contents) << contents.error().message;
+  ASSERT_EQ(contents->tensors.size(), 5000u);
+  for (std::uint64_t i = 0; i < 5000; ++i) {
+    ASSERT_EQ(contents->tensors[i].name, "tensor." + std::to_string(i));
+    ASSERT_EQ(contents->tensors[i].offset, contents->data_offset + 32 * i);
+  }
+}
+
 TEST(Gguf, NamesFromTheFileStayOnOneLine) {
   expect_error(GgufBuilder().tensor("a\nb\x1b", {896}, kQ4_KId, 0).file(), ErrorCode::kCorrupt, {"'a\\x0ab\\x1b'"});
 }
@@ -294,11 +315,25 @@ TEST(GgufFile, SaysWhatIsWrongWithThePath) {
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(missing.error().message, "/nonexistent/model.gguf: cannot be opened: No such file or directory");
-  EXPECT_FALSE(GgufFile::open("/tmp"));
+  const auto folder = GgufFile::open(std::filesystem::temp_directory_path().string());
+  ASSERT_FALSE(folder);
+  EXPECT_NE(folder.error().message.find("not a regular file"), std::string::npos) << folder.error().message;
+  const auto device = GgufFile::open("/dev/null");
+  ASSERT_FALSE(device);
+  EXPECT_NE(device.error().message.find("not a regular file"), std::string::npos) << device.error().message;
   const TemporaryFile garbage("no model at all, just text");
   const auto error = GgufFile::open(garbage.path());
   ASSERT_FALSE(error);
   EXPECT_TRUE(error.error().message.starts_with(garbage.path() + ": offset 0: not a GGUF file")) << error.error().message;
+}
+
+TEST(GgufFile, APipeWithoutAWriterIsRefusedAtOnce) {
+  const auto path = std::filesystem::temp_directory_path() / ("quern_gguf_pipe_" + std::to_string(::getpid()));
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto pipe = GgufFile::open(path.string());
+  std::filesystem::remove(path);
+  ASSERT_FALSE(pipe);
+  EXPECT_NE(pipe.error().message.find("not a regular file"), std::string::npos) << pipe.error().message;
 }
 
 TEST(GgufFile, AFileThatShrinksMeanwhileIsAnError) {

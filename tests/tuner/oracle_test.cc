@@ -100,7 +100,16 @@ TEST(Oracle, MulMatGivesTheSumsOfTheChosenOutputs) {
     EXPECT_EQ(with_bias[0].value, plain[0].value - 2);
     EXPECT_EQ(with_bias[1].value, 21.5);
     EXPECT_EQ(with_bias[1].absolute_sum, 21);
+    EXPECT_EQ(with_bias[2].value, -39);
   }
+}
+
+TEST(Oracle, MulMatMultipliesInDouble) {
+  const auto value = as_bytes(DType::f32, {1 + 0x1p-23f});
+  const OutputIndex output[] = {{0, 0}};
+  const auto y =
+      mul_mat_reference({WeightType::f32, value.data(), 1, 1, 4}, {DType::f32, value.data(), 1, 1, 1}, nullptr, DType::f32, output)[0];
+  EXPECT_EQ(y.value, 1 + 0x1p-22 + 0x1p-46);
 }
 
 TEST(Oracle, MulMatAddsInDouble) {
