@@ -1,0 +1,235 @@
+#include "tuner/bench_data.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "tuner/gguf.h"
+#include "tuner/planar.h"
+#include "tuner/random_weights.h"
+
+namespace quern {
+namespace {
+
+constexpr std::int64_t kMaxCopies = 2048;  // a graph of that many nodes replays well; beyond, weights of a few KiB are all launch anyway
+
+bool is_repack(Op op) { return op == Op::to_planar || op == Op::to_gguf; }
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// Random rows are independent of one another, so threads make them in pieces.
+std::vector<std::byte> make_random_weights(WeightType type, std::int64_t n, std::int64_t k, std::uint64_t seed) {
+  const std::size_t row = static_cast<std::size_t>(row_bytes(type, k));
+  std::vector<std::byte> out(row * static_cast<std::size_t>(n));
+  const std::int64_t threads = std::clamp<std::int64_t>(n * k / 4'000'000, 1, std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::thread> pool;
+  for (std::int64_t t = 0; t < threads; ++t)
+    pool.emplace_back([&, t] {
+      const std::int64_t begin = n * t / threads, end = n * (t + 1) / threads;
+      fill_random_weights(type, k, seed, begin, std::span(out).subspan(row * begin, row * (end - begin)));
+    });
+  for (auto& thread : pool) thread.join();
+  return out;
+}
+
+Result<std::vector<std::byte>> read_model_rows(const Problem& p, const DataOptions& options) {
+  QUERN_ASSIGN(const GgufFile file, GgufFile::open(options.gguf_path));
+  const GgufTensor* tensor = file.contents().find(options.tensor);
+  if (tensor == nullptr) return Error{ErrorCode::kInvalidArgument, options.gguf_path + ": has no tensor " + options.tensor, {}};
+  if (tensor->type != p.type || tensor->ne[0] != p.k)
+    return Error{ErrorCode::kInvalidArgument, options.tensor + ": rows of " + std::to_string(tensor->ne[0]) + " of another type or length, needed " +
+                                                  std::string(to_string(p.type)) + " rows of " + std::to_string(p.k), {}};
+  return file.read_rows(*tensor, options.first_row, p.n);
+}
+
+}  // namespace
+
+std::int64_t weight_bytes(const Problem& p) { return p.batch2 / p.ratio2 * (p.batch3 / p.ratio3) * p.n * row_bytes(p.type, p.k); }
+
+std::int64_t BenchData::w_batch_of(std::int64_t batch) const {
+  const std::int64_t b2 = batch % problem_.batch2 / problem_.ratio2, b3 = batch / problem_.batch2 / problem_.ratio3;
+  return b3 * (problem_.batch2 / problem_.ratio2) + b2;
+}
+std::int64_t BenchData::y_rows() const { return problem_.op == Op::mul_mat ? problem_.m : problem_.n; }
+std::int64_t BenchData::y_columns() const {
+  if (is_repack(problem_.op)) return row_bytes(problem_.type, problem_.k);
+  return problem_.op == Op::mul_mat ? problem_.n : problem_.k;
+}
+int BenchData::y_element_bytes() const { return is_repack(problem_.op) ? 1 : size_of(problem_.y_type); }
+
+Result<std::unique_ptr<BenchData>> BenchData::make(const Problem& problem, Device& device, const DataOptions& options) {
+  std::unique_ptr<BenchData> data(new BenchData(problem, device, options));
+  if (problem.layout == Layout::planar) data->options_.w_gap = 0;
+  if (is_repack(problem.op)) data->options_.y_gap = 0;
+  QUERN_TRY(data->make_weights());
+  QUERN_TRY(data->make_activations());
+  QUERN_TRY(data->make_output());
+  return data;
+}
+
+Status BenchData::make_weights() {
+  const Problem& p = problem_;
+  const std::size_t row = static_cast<std::size_t>(row_bytes(p.type, p.k));
+  const std::size_t matrix = row * static_cast<std::size_t>(p.n);
+  if (options_.gguf_path.empty()) {
+    weights_ = make_random_weights(p.type, p.n * w_batches(), p.k, options_.seed);
+  } else {
+    QUERN_ASSIGN(weights_, read_model_rows(p, options_));
+    if (weights_.size() != matrix * static_cast<std::size_t>(w_batches()))
+      return Error{ErrorCode::kInvalidArgument, options_.tensor + ": batches of a model's tensor are not supported, needed batch 1", {}};
+  }
+  std::vector<std::byte> image;
+  if (p.layout == Layout::planar) {
+    for (std::int64_t b = 0; b < w_batches(); ++b) {
+      const auto tiles = gguf_to_planar(p.type, p.n, p.k, std::span(weights_).subspan(matrix * static_cast<std::size_t>(b), matrix));
+      image.insert(image.end(), tiles.begin(), tiles.end());
+    }
+  } else {
+    // The last row has no gap behind it: what would be read there is out of bounds.
+    const std::size_t stride = row + static_cast<std::size_t>(options_.w_gap);
+    const std::size_t rows = static_cast<std::size_t>(p.n * w_batches());
+    image.assign(rows == 0 ? 0 : stride * (rows - 1) + row, std::byte{kPoisonByte});
+    for (std::size_t r = 0; r < rows; ++r) std::memcpy(image.data() + r * stride, weights_.data() + r * row, row);
+  }
+  if (is_repack(p.op)) expected_ = p.op == Op::to_planar ? gguf_to_planar(p.type, p.n, p.k, weights_) : weights_;
+  std::int64_t count = 1;
+  if (options_.rotate && !image.empty())
+    count = std::clamp<std::int64_t>(3 * device_.info().l2_bytes / static_cast<std::int64_t>(image.size()) + 1, 2, kMaxCopies);
+  return place_copies(image, count);
+}
+
+// On a GPU: guard, copy, guard, copy, ... in one buffer; fewer copies when memory does not suffice, down to one.
+Status BenchData::place_copies(std::span<const std::byte> image, std::int64_t count) {
+  if (image.empty()) {
+    w_device_.assign(1, nullptr);
+    return {};
+  }
+  if (device_.info().target.kind == Target::Kind::host) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      QUERN_ASSIGN(auto buffer, device_.allocate(image.size()));
+      QUERN_TRY(device_.copy_to_device(buffer->data(), image.data(), image.size()));
+      w_device_.push_back(static_cast<std::byte*>(buffer->data()));
+      buffers_.push_back(std::move(buffer));
+    }
+    return {};
+  }
+  const std::size_t stride = aligned(image.size()) + kFenceBytes;
+  // Half the memory at most: several problems' data and the workspace live beside it.
+  const std::int64_t fitting = device_.info().memory_bytes / 2 / static_cast<std::int64_t>(stride);
+  if (device_.info().memory_bytes > 0) count = std::max<std::int64_t>(1, std::min(count, fitting));
+  auto buffer = device_.allocate(kFenceBytes + stride * static_cast<std::size_t>(count));
+  while (!buffer && count > 1) {
+    count = (count + 1) / 2;
+    buffer = device_.allocate(kFenceBytes + stride * static_cast<std::size_t>(count));
+  }
+  if (!buffer) return buffer.error();
+  auto* base = static_cast<std::byte*>((*buffer)->data());
+  QUERN_TRY(device_.fill(base, kPoisonByte, (*buffer)->size()));
+  QUERN_TRY(device_.copy_to_device(base + kFenceBytes, image.data(), image.size()));
+  for (std::int64_t i = 0; i < count; ++i) {
+    w_device_.push_back(base + kFenceBytes + stride * static_cast<std::size_t>(i));
+    if (i > 0) QUERN_TRY(device_.copy_on_device(w_device_.back(), w_device_.front(), image.size()));
+  }
+  buffers_.push_back(std::move(*buffer));
+  return {};
+}
+
+Status BenchData::make_activations() {
+  const Problem& p = problem_;
+  if (p.op != Op::mul_mat) return {};
+  const std::size_t element = static_cast<std::size_t>(size_of(p.x_type));
+  const std::size_t stride = static_cast<std::size_t>(ldx()) * element;
+  const std::int64_t rows = p.m * batches();
+  if (rows > 0) {
+    const std::uint64_t x_seed = options_.seed * 0x9E3779B97F4A7C15u + 1;
+    std::vector<std::byte> full(stride * static_cast<std::size_t>(rows), std::byte{kPoisonByte});
+    fill_random_activations(p.x_type, p.k, ldx(), x_seed, 0, rows, full);
+    full.resize(full.size() - static_cast<std::size_t>(options_.x_gap) * element);
+    x_ = std::move(full);
+  }
+  if (p.bias) bias_ = random_activations(p.y_type, 1, p.n, options_.seed * 0x9E3779B97F4A7C15u + 2);
+  const bool host = device_.info().target.kind == Target::Kind::host;
+  auto place = [&](const std::vector<std::byte>& image, std::byte*& pointer) -> Status {
+    if (image.empty()) return {};
+    const std::size_t guard = host ? 0 : kFenceBytes;
+    QUERN_ASSIGN(auto buffer, device_.allocate(guard + image.size() + guard));
+    pointer = static_cast<std::byte*>(buffer->data()) + guard;
+    if (guard != 0) QUERN_TRY(device_.fill(buffer->data(), kPoisonByte, buffer->size()));
+    QUERN_TRY(device_.copy_to_device(pointer, image.data(), image.size()));
+    buffers_.push_back(std::move(buffer));
+    return {};
+  };
+  QUERN_TRY(place(x_, x_device_));
+  return place(bias_, bias_device_);
+}
+
+Status BenchData::make_output() {
+  const std::int64_t rows = y_rows() * (problem_.op == Op::mul_mat ? batches() : w_batches());
+  if (rows == 0 || y_columns() == 0) return {};
+  y_bytes_ = static_cast<std::size_t>(((rows - 1) * ldy() + y_columns()) * y_element_bytes());
+  QUERN_ASSIGN(auto buffer, device_.allocate(kFenceBytes + y_bytes_ + kFenceBytes));
+  y_device_ = static_cast<std::byte*>(buffer->data()) + kFenceBytes;
+  buffers_.push_back(std::move(buffer));
+  return poison();
+}
+
+KernelArgs BenchData::args(std::int64_t copy, void* workspace) const {
+  const Problem& p = problem_;
+  KernelArgs a{};
+  a.w = w_device_[static_cast<std::size_t>(copy)];
+  a.x = x_device_;
+  a.y = y_device_;
+  a.bias = bias_device_;
+  a.workspace = workspace;
+  a.m = p.m;
+  a.n = p.n;
+  a.k = p.k;
+  a.ldx = ldx();
+  a.ldy = ldy();
+  a.w_row_bytes = row_bytes(p.type, p.k) + options_.w_gap;
+  a.batch2 = p.batch2;
+  a.batch3 = p.batch3;
+  a.ratio2 = p.ratio2;
+  a.ratio3 = p.ratio3;
+  a.x_stride2 = p.m * ldx();
+  a.x_stride3 = a.x_stride2 * p.batch2;
+  a.y_stride2 = y_rows() * ldy();
+  a.y_stride3 = a.y_stride2 * p.batch2;
+  a.w_stride2 = p.n * a.w_row_bytes;
+  a.w_stride3 = a.w_stride2 * (p.batch2 / p.ratio2);
+  return a;
+}
+
+std::byte BenchData::poison_at(std::size_t index) const {
+  return expected_.empty() ? std::byte{kPoisonByte} : ~expected_[index];
+}
+
+Status BenchData::poison() {
+  if (y_bytes_ == 0) return {};
+  std::byte* before = y_device_ - kFenceBytes;
+  QUERN_TRY(device_.fill(before, kFenceByte, kFenceBytes));
+  QUERN_TRY(device_.fill(y_device_ + y_bytes_, kFenceByte, kFenceBytes));
+  if (expected_.empty()) return device_.fill(y_device_, kPoisonByte, y_bytes_);
+  std::vector<std::byte> complement(expected_.size());
+  std::transform(expected_.begin(), expected_.end(), complement.begin(), [](std::byte b) { return ~b; });
+  return device_.copy_to_device(y_device_, complement.data(), complement.size());
+}
+
+Result<std::vector<std::byte>> BenchData::read_output(std::string& fence_fault) const {
+  fence_fault.clear();
+  std::vector<std::byte> y(y_bytes_);
+  if (y_bytes_ == 0) return y;
+  QUERN_TRY(device_.copy_to_host(y.data(), y_device_, y_bytes_));
+  std::vector<std::byte> fence(2 * kFenceBytes);
+  QUERN_TRY(device_.copy_to_host(fence.data(), y_device_ - kFenceBytes, kFenceBytes));
+  QUERN_TRY(device_.copy_to_host(fence.data() + kFenceBytes, y_device_ + y_bytes_, kFenceBytes));
+  const auto hit = std::find_if(fence.begin(), fence.end(), [](std::byte b) { return b != std::byte{kFenceByte}; });
+  if (hit != fence.end()) {
+    const auto at = static_cast<std::size_t>(hit - fence.begin());
+    fence_fault = at < kFenceBytes ? "byte " + std::to_string(kFenceBytes - at) + " before the output was written"
+                                   : "byte " + std::to_string(at - kFenceBytes) + " past the output was written";
+  }
+  return y;
+}
+
+}  // namespace quern

@@ -1,0 +1,83 @@
+// Inputs and outputs of one problem on one device, made so that a wrong kernel shows.
+//
+//   W, X      exactly sized buffers on the host, where a sanitizer watches; on a GPU each is followed and preceded by 0xFF guard bytes
+//             (NaN in every float type, an extreme scale in every block type), so that a result which depends on them is wrong
+//   Y         poisoned with 0xFF, which no kernel writes (a computed NaN is 0x7FFFFFFF on CUDA and 0xFFC00000 on x86), between two fences;
+//             for repacking, whose bytes may be anything, poisoned with the complement of the right answer
+//   gaps      between rows of X: 0xFF; between rows of Y: poison that must survive
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "quern/problem.h"
+#include "quern/result.h"
+#include "runtime/device.h"
+#include "tuner/measurer.h"
+
+namespace quern {
+
+inline constexpr std::size_t kFenceBytes = 256;
+inline constexpr unsigned char kFenceByte = 0xA5;
+inline constexpr unsigned char kPoisonByte = 0xFF;
+
+// Bytes of the problem's weights, all batches: what a kernel has to read at least.
+std::int64_t weight_bytes(const Problem& problem);
+
+class BenchData {
+ public:
+  // Requires validate(problem). Errors: those of the device (kEnvironment when out of memory) and of the model file.
+  static Result<std::unique_ptr<BenchData>> make(const Problem& problem, Device& device, const DataOptions& options);
+
+  const Problem& problem() const { return problem_; }
+  const DataOptions& options() const { return options_; }
+
+  // Host copies. Weights in gguf layout, dense, batch after batch; x and bias as on the device.
+  std::span<const std::byte> weights() const { return weights_; }
+  std::span<const std::byte> x() const { return x_; }
+  std::span<const std::byte> bias() const { return bias_; }
+  // Repacking ops: the right output. Empty for the others.
+  std::span<const std::byte> expected() const { return expected_; }
+
+  std::int64_t copies() const { return static_cast<std::int64_t>(w_device_.size()); }
+  // Arguments with the weight copy of that number, 0 <= copy < copies().
+  KernelArgs args(std::int64_t copy, void* workspace) const;
+
+  std::int64_t w_batches() const { return problem_.batch2 / problem_.ratio2 * (problem_.batch3 / problem_.ratio3); }
+  std::int64_t batches() const { return problem_.batch2 * problem_.batch3; }
+  std::int64_t w_batch_of(std::int64_t batch) const;
+  std::int64_t ldx() const { return problem_.k + options_.x_gap; }
+  std::int64_t y_rows() const;     // per batch
+  std::int64_t y_columns() const;  // elements; bytes for repacking
+  std::int64_t ldy() const { return y_columns() + options_.y_gap; }
+  int y_element_bytes() const;
+
+  Status poison();
+  // Y as the device left it, without the fences. `fence_fault` says which byte around Y was written, or is empty.
+  Result<std::vector<std::byte>> read_output(std::string& fence_fault) const;
+  // What poison() wrote at that byte of Y.
+  std::byte poison_at(std::size_t index) const;
+
+ private:
+  BenchData(const Problem& problem, Device& device, const DataOptions& options) : problem_(problem), device_(device), options_(options) {}
+  Status make_weights();
+  Status make_activations();
+  Status make_output();
+  Status place_copies(std::span<const std::byte> image, std::int64_t count);
+
+  Problem problem_;
+  Device& device_;
+  DataOptions options_;
+  std::vector<std::byte> weights_, x_, bias_, expected_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::byte*> w_device_;
+  std::byte* x_device_ = nullptr;
+  std::byte* bias_device_ = nullptr;
+  std::byte* y_device_ = nullptr;  // past the first fence
+  std::size_t y_bytes_ = 0;
+};
+
+}  // namespace quern

@@ -1,0 +1,306 @@
+// Which cases the sweep is made of; running them is in sweep.cc.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "generator/source_text.h"
+#include "tuner/random_weights.h"
+#include "tuner/sweep.h"
+
+namespace quern {
+namespace {
+
+struct Shape {
+  std::int64_t m, n, k;
+};
+
+constexpr std::int64_t kGap = 8;  // elements: 16 or 32 bytes, as a view of a wider matrix has
+
+// Reductions of one block, an odd number of blocks, and two lengths that models have.
+std::vector<std::int64_t> lengths(WeightType type) {
+  const std::int64_t block = info(type).block_elements;
+  if (block == 1) return {1, 37, 1024, 2880};
+  return {block, 3 * block, 1024 / block * block, 2880 / block * block};
+}
+
+std::vector<Shape> mul_mat_shapes(WeightType type, bool full) {
+  const auto k = lengths(type);
+  if (!full)
+    return {{1, 1, k[0]}, {1, 129, k[1]}, {2, 16, k[2]}, {3, 3, k[1]},   {5, 129, k[0]}, {8, 16, k[3]},    {1, 2049, k[0]},
+            {0, 16, k[0]}, {9, 3, k[0]},  {16, 129, k[1]}, {33, 16, k[2]}, {64, 3, k[1]},  {129, 129, k[1]}};
+  std::vector<Shape> shapes;
+  std::size_t turn = 0;
+  for (const std::int64_t m : {0, 1, 2, 3, 5, 8, 9, 16, 33, 64, 129})
+    for (const std::int64_t n : {1, 3, 16, 129, 2049}) shapes.push_back({m, n, k[turn++ % k.size()]});
+  return shapes;
+}
+
+// Shapes for the further configs: all rows of a tile and a remainder, and more than one pass over K.
+std::vector<Shape> config_shapes(WeightType type, bool full) {
+  const auto k = lengths(type);
+  if (!full) return {{3, 35, k[1]}, {70, 35, k[1]}};
+  return {{1, 2049, k[3]}, {3, 35, k[1]}, {8, 129, k[2]}, {16, 129, k[3]}, {70, 35, k[1]}, {257, 300, k[2]}};
+}
+
+std::vector<Shape> weight_shapes(WeightType type, bool full) {
+  const auto k = lengths(type);
+  if (!full) return {{1, 1, k[0]}, {1, 3, k[1]}, {1, 16, k[2]}, {1, 129, k[1]}, {1, 35, k[3]}};
+  std::vector<Shape> shapes;
+  for (const std::int64_t n : {1, 3, 15, 16, 17, 129, 2049})
+    for (const std::int64_t length : k) shapes.push_back({1, n, length});
+  return shapes;
+}
+
+template <class T>
+bool wanted(const std::vector<T>& filter, const T& value) {
+  return filter.empty() || std::find(filter.begin(), filter.end(), value) != filter.end();
+}
+
+// Settings that rotate over the shapes, so that all meet in few cases. A combination that the family does not support is replaced by a plainer one.
+std::vector<SweepCase> variants(const Problem& base, std::size_t turn, std::uint64_t seed) {
+  constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
+  SweepCase plain{base, {}, {}, {}};
+  plain.data.seed = seed + turn;
+  if (base.op != Op::mul_mat && base.op != Op::dequantize) return {plain};
+  plain.problem.y_type = kTypes[turn % 3];
+  SweepCase typed = plain;
+  std::vector<SweepCase> out;
+  if (base.op == Op::mul_mat) {
+    typed.problem.x_type = kTypes[turn / 3 % 3];
+    typed.problem.bias = turn % 2 == 1;
+    SweepCase rich = typed;
+    if (turn % 4 == 3) {
+      rich.data.x_gap = rich.data.y_gap = kGap;
+      if (base.layout == Layout::gguf) rich.data.w_gap = 2 * info(base.type).block_bytes;
+    }
+    if (turn % 5 == 4 && base.m * base.n < 4096) {
+      rich.problem.batch2 = 4;
+      rich.problem.ratio2 = 2;
+      rich.problem.batch3 = 2;
+    }
+    out.push_back(rich);
+    out.push_back(typed);
+    typed.problem.x_type = DType::f32;
+    out.push_back(typed);
+  }
+  out.push_back(plain);
+  SweepCase bare = plain;
+  bare.problem.y_type = DType::f32;
+  out.push_back(bare);
+  return out;
+}
+
+// The first variant that the family supports, held to the strictest class it supports; nothing, and why, when there is none.
+struct Found {
+  std::optional<SweepCase> found;
+  std::string reason;
+};
+Found supported(const Family& family, const std::vector<SweepCase>& candidates, const Target& target) {
+  Found result;
+  for (SweepCase c : candidates)
+    for (const Accuracy accuracy : {Accuracy::exact, Accuracy::f32, Accuracy::tight, Accuracy::normal, Accuracy::loose}) {
+      c.problem.accuracy = accuracy;
+      if (!validate(c.problem)) continue;
+      if (auto status = family.supports(c.problem, target); !status) {
+        result.reason = status.error().message;
+        continue;
+      }
+      result.found = c;
+      return result;
+    }
+  return result;
+}
+
+class CaseList {
+ public:
+  CaseList(const SweepOptions& options, const Target& target) : options_(options), target_(target) {}
+
+  void add(Op op, WeightType type, Layout layout) {
+    Problem base;
+    base.op = op;
+    base.type = type;
+    base.layout = layout;
+    for (const Family* family : all_families())
+      if (wanted(options_.families, std::string(family->name()))) add_family(*family, base);
+  }
+
+  // Shapes that once broke something: more than 65535 rows or batches, offsets past 2^31.
+  void add_large(Layout layout) {
+    const Shape shapes[] = {{1, 125696, 32}, {2, 250880, 32}, {1, 524289, 4096}};
+    for (const Family* family : all_families()) {
+      if (!wanted(options_.families, std::string(family->name()))) continue;
+      for (const Shape& s : shapes) add_default(*family, at(Problem{Op::mul_mat, WeightType::q4_0, layout}, s), 0);
+      Problem many = at(Problem{Op::mul_mat, WeightType::q4_0, layout}, {1, 1, 32});
+      many.batch2 = 65536;
+      add_default(*family, many, 0);
+    }
+  }
+
+  std::vector<SweepCase> take() { return std::move(cases_); }
+
+ private:
+  // Every family that answers anything, simplest first. The source is asked with each op, so that planted ones are found too.
+  std::vector<const Family*> all_families() const {
+    std::vector<const Family*> out;
+    for (const Op op : {Op::mul_mat, Op::dequantize, Op::to_planar, Op::to_gguf})
+      for (const WeightTypeInfo& type : kWeightTypes)
+        for (const std::int64_t m : {1, 64}) {
+          Problem p;
+          p.op = op;
+          p.type = type.type;
+          p.layout = op == Op::to_planar ? Layout::gguf : Layout::planar;
+          p.m = op == Op::mul_mat ? m : 1;
+          p.n = 64;
+          p.k = 1024;
+          p.accuracy = Accuracy::loose;
+          if (!has_decoder(p.type)) continue;
+          for (const Family* f : options_.candidates.families(p, target_))
+            if (std::find(out.begin(), out.end(), f) == out.end()) out.push_back(f);
+        }
+    return out;
+  }
+
+  static Problem at(Problem p, const Shape& s) {
+    p.m = s.m;
+    p.n = s.n;
+    p.k = s.k;
+    return p;
+  }
+
+  bool add_default(const Family& family, const Problem& problem, std::size_t turn) {
+    auto [found, reason] = supported(family, variants(problem, turn, options_.seed), target_);
+    if (!found) {
+      last_reason_ = reason;
+      return false;
+    }
+    found->config = family.space(found->problem, target_).default_config();
+    cases_.push_back(std::move(*found));
+    return true;
+  }
+
+  void add_family(const Family& family, const Problem& base) {
+    // A family of another op is not a hole in the coverage.
+    bool any = false, answers_op = false;
+    std::size_t turn = static_cast<std::size_t>(base.type) % 7;
+    const bool full = options_.full;
+    for (const Shape& s : base.op == Op::mul_mat ? mul_mat_shapes(base.type, full) : weight_shapes(base.type, full))
+      any = add_default(family, at(base, s), turn++) || any;
+    for (const Shape& s : base.op == Op::mul_mat ? config_shapes(base.type, full) : std::vector<Shape>{weight_shapes(base.type, full).back()})
+      any = add_configs(family, at(base, s)) || any;
+    if (any) return;
+    for (const WeightTypeInfo& type : kWeightTypes) {
+      Problem p = at(base, {1, 64, 1024});
+      p.type = type.type;
+      p.accuracy = p.op == Op::mul_mat ? Accuracy::loose : Accuracy::exact;
+      for (const Layout layout : {Layout::gguf, Layout::planar}) {
+        p.layout = layout;
+        answers_op = answers_op || static_cast<bool>(family.supports(p, target_));
+      }
+    }
+    if (!answers_op) return;
+    SweepCase hole{at(base, {1, 64, 1024}), {std::string(family.name()), {}}, {}, last_reason_};
+    cases_.push_back(std::move(hole));
+  }
+
+  bool add_configs(const Family& family, const Problem& problem) {
+    SweepCase plain{problem, {}, {}, {}};
+    plain.data.seed = options_.seed;
+    const auto found = supported(family, {plain}, target_).found;
+    if (!found) return false;
+    for (Config& config : covering_configs(family.space(found->problem, target_))) {
+      cases_.push_back(*found);
+      cases_.back().config = std::move(config);
+    }
+    return true;
+  }
+
+  const SweepOptions& options_;
+  const Target& target_;
+  std::vector<SweepCase> cases_;
+  std::string last_reason_;
+};
+
+}  // namespace
+
+std::vector<Config> covering_configs(const SearchSpace& space) {
+  const auto all = space.enumerate();
+  using Value = std::pair<std::string, std::int64_t>;
+  std::set<Value> missing;
+  for (const Config& c : all)
+    for (const auto& v : c.values) missing.insert({v.name, v.value});
+  auto remove = [&](const Config& c) {
+    for (const auto& v : c.values) missing.erase({v.name, v.value});
+  };
+  remove(space.default_config());
+  std::vector<Config> chosen;
+  while (!missing.empty()) {
+    const Config* best = nullptr;
+    std::size_t best_count = 0;
+    for (const Config& c : all) {
+      std::size_t count = 0;
+      for (const auto& v : c.values) count += missing.contains({v.name, v.value});
+      if (count > best_count) best = &c, best_count = count;
+    }
+    chosen.push_back(*best);
+    remove(*best);
+  }
+  return chosen;
+}
+
+std::vector<SweepCase> sweep_cases(const SweepOptions& options, const Target& target) {
+  CaseList list(options, target);
+  for (const Op op : {Op::dequantize, Op::to_planar, Op::to_gguf, Op::mul_mat}) {
+    if (!wanted(options.ops, op)) continue;
+    for (const WeightTypeInfo& type : kWeightTypes) {
+      if (!wanted(options.types, type.type) || !has_decoder(type.type)) continue;
+      for (const Layout layout : {Layout::gguf, Layout::planar}) {
+        const bool source = op == Op::to_planar ? layout == Layout::gguf : op == Op::to_gguf ? layout == Layout::planar : true;
+        if (source && wanted(options.layouts, layout)) list.add(op, type.type, layout);
+      }
+    }
+  }
+  if (options.full && target.kind == Target::Kind::cuda && wanted(options.ops, Op::mul_mat) && wanted(options.types, WeightType::q4_0))
+    for (const Layout layout : {Layout::gguf, Layout::planar})
+      if (wanted(options.layouts, layout)) list.add_large(layout);
+  return list.take();
+}
+
+std::vector<SweepCase> sweep_model_cases(const std::string& gguf_path, const Model& model, const SweepOptions& options, const Target& target,
+                                         std::int64_t rows) {
+  std::vector<SweepCase> cases;
+  Random random(options.seed);
+  for (const MatrixGroup& group : model.matrices) {
+    if (!wanted(options.types, group.type)) continue;
+    for (const std::string& tensor : group.tensors) {
+      SweepCase c;
+      c.data.seed = random.bits() >> 12;  // stays an exact integer in any JSON reader
+      c.data.gguf_path = gguf_path;
+      c.data.tensor = tensor;
+      c.problem.type = group.type;
+      c.problem.n = std::min(rows, group.n);
+      c.problem.k = group.k;
+      c.data.first_row = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(group.n - c.problem.n + 1)));
+      for (const Op op : {Op::dequantize, Op::to_planar, Op::to_gguf, Op::mul_mat})
+        for (const Layout layout : {Layout::gguf, Layout::planar})
+          for (const std::int64_t m : op == Op::mul_mat ? std::vector<std::int64_t>{1, 9} : std::vector<std::int64_t>{1}) {
+            c.problem.op = op;
+            c.problem.layout = layout;
+            c.problem.m = m;
+            c.problem.accuracy = op == Op::mul_mat ? Accuracy::loose : Accuracy::exact;
+            const bool source = op == Op::to_planar ? layout == Layout::gguf : op == Op::to_gguf ? layout == Layout::planar : true;
+            if (!source || !wanted(options.ops, op) || !wanted(options.layouts, layout)) continue;
+            for (const Family* family : options.candidates.families(c.problem, target)) {
+              if (!wanted(options.families, std::string(family->name()))) continue;
+              if (auto found = supported(*family, {c}, target).found) {
+                found->config = family->space(found->problem, target).default_config();
+                cases.push_back(std::move(*found));
+              }
+            }
+          }
+    }
+  }
+  return cases;
+}
+
+}  // namespace quern

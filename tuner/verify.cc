@@ -1,0 +1,284 @@
+#include "tuner/verify.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <span>
+#include <thread>
+
+#include "tuner/oracle.h"
+#include "tuner/random_weights.h"
+
+namespace quern {
+namespace {
+
+constexpr double kSampledProducts = 6e7;  // about a tenth of a second of reference work
+constexpr std::int64_t kSampledXRows = 64;
+constexpr std::int64_t kSampledWRowsLeast = 64, kSampledWRowsMost = 2048;
+constexpr double kTiny = 1e-30;
+
+// Runs body(i) for i in [0, count) on all cores.
+template <class Body>
+void parallel_for(std::int64_t count, const Body& body) {
+  const std::int64_t threads = std::min<std::int64_t>(count, std::max(1u, std::thread::hardware_concurrency()));
+  std::atomic<std::int64_t> next{0};
+  auto work = [&] {
+    for (std::int64_t i = next++; i < count; i = next++) body(i);
+  };
+  std::vector<std::thread> pool;
+  for (std::int64_t t = 1; t < threads; ++t) pool.emplace_back(work);
+  work();
+  for (auto& thread : pool) thread.join();
+}
+
+// Half the distance between neighbouring values of `type` around `value`.
+double half_ulp(DType type, double value) {
+  if (type == DType::f32) return 0;  // far below every bar
+  const int mantissa = type == DType::f16 ? 10 : 7, least = type == DType::f16 ? -14 : -126;
+  const int exponent = value == 0 ? least : std::max(std::ilogb(value), least);
+  return std::ldexp(0.5, exponent - mantissa);
+}
+
+std::string place(const Reference::Output& o, const BenchData& data) {
+  std::string s = "m=" + std::to_string(o.m) + " n=" + std::to_string(o.n);
+  return data.batches() > 1 ? "batch=" + std::to_string(o.batch) + " " + s : s;
+}
+
+std::string number(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+Verification failure(Verdict verdict, std::string reason) { return Verification{verdict, std::move(reason), 0, 0, 0}; }
+
+// Elements still poisoned, and gaps that no longer are. Ok when all are as they should be.
+Verification check_written(const BenchData& data, const std::vector<std::byte>& y) {
+  const std::size_t element = static_cast<std::size_t>(data.y_element_bytes());
+  const auto columns = static_cast<std::size_t>(data.y_columns()), ld = static_cast<std::size_t>(data.ldy());
+  const std::size_t rows = y.empty() ? 0 : (y.size() / element + ld - columns) / ld;
+  std::size_t unwritten = 0, first = 0;
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < ld && (r * ld + c) * element < y.size(); ++c) {
+      const std::size_t at = (r * ld + c) * element;
+      bool untouched = true;
+      for (std::size_t b = 0; b < element; ++b) untouched = untouched && y[at + b] == data.poison_at(at + b);
+      if (c >= columns && !untouched)
+        return failure(Verdict::out_of_bounds_write, "the gap after row " + std::to_string(r) + " of the output was written");
+      if (c < columns && untouched && unwritten++ == 0) first = at / element;
+    }
+  if (unwritten == 0) return {};
+  return failure(Verdict::incomplete_output, std::to_string(unwritten) + " of " + std::to_string(rows * columns) +
+                                                 " outputs were never written, the first at row " + std::to_string(first / ld) + " column " +
+                                                 std::to_string(first % ld));
+}
+
+Verification check_mul_mat(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y, Accuracy accuracy) {
+  const AccuracyBars bars = accuracy_bars(accuracy);
+  const DType type = data.problem().y_type;
+  Verification v;
+  double error_energy = 0, energy = 0, products = 0, rounding = 0, worst_excess = 0;
+  const Reference::Output* worst = nullptr;
+  double worst_value = 0;
+  for (const auto& o : reference.outputs) {
+    const double value = load_element(type, y.data(), (o.batch * data.y_rows() + o.m) * data.ldy() + o.n);
+    // A model's own scales may be infinite or NaN: then the kernel's result has to be the same kind of value.
+    if (!std::isfinite(o.value) && (std::isnan(o.value) ? std::isnan(value) : value == o.value)) continue;
+    const double error = std::abs(value - o.value), ulp = half_ulp(type, o.value);
+    if (!(error <= std::numeric_limits<double>::max())) {
+      v = failure(Verdict::wrong_output, place(o, data) + ": found " + number(value) + ", needed " + number(o.value));
+      v.nmse = v.max_error = std::numeric_limits<double>::infinity();
+      return v;
+    }
+    error_energy += error * error;
+    energy += o.value * o.value;
+    products += o.square_sum;
+    rounding += ulp * ulp;
+    v.max_error = std::max(v.max_error, error / (o.absolute_sum + kTiny));
+    const double excess = error - ulp - bars.worst * o.absolute_sum;
+    if (excess > worst_excess || worst == nullptr) worst_excess = excess, worst = &o, worst_value = value;
+    ++v.compared;
+  }
+  if (v.compared == 0) return v;
+  const double scale = std::max({energy, products, kTiny});
+  v.nmse = error_energy / scale;
+  const double few = accuracy <= Accuracy::f32 ? 1 : 1 + 4 * std::sqrt(2.0 / static_cast<double>(v.compared));
+  const double limit = std::sqrt(bars.nmse * few) + std::sqrt(rounding / scale);
+  if (worst_excess > kTiny) {
+    v.verdict = Verdict::wrong_output;
+    v.reason = place(*worst, data) + ": found " + number(worst_value) + ", needed " + number(worst->value) + " within " +
+               number(bars.worst * worst->absolute_sum) + " (class " + std::string(to_string(accuracy)) + ")";
+  } else if (v.nmse > limit * limit) {
+    v.verdict = Verdict::wrong_output;
+    v.reason = "nmse " + number(v.nmse) + " over " + std::to_string(v.compared) + " outputs, needed " + number(limit * limit) + " or less for class " +
+               std::string(to_string(accuracy));
+  }
+  return v;
+}
+
+// Equal bits, or both NaN.
+bool same_element(DType type, const std::byte* y, std::int64_t at, float right) {
+  std::byte expected[4];
+  store_element(type, expected, 0, right);
+  const int bytes = size_of(type);
+  if (std::memcmp(y + at * bytes, expected, static_cast<std::size_t>(bytes)) == 0) return true;
+  return std::isnan(right) && std::isnan(load_element(type, y, at));
+}
+
+Verification check_dequantize(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y) {
+  const Problem& p = data.problem();
+  const std::int64_t row = row_bytes(p.type, p.k);
+  std::atomic<std::int64_t> first{std::numeric_limits<std::int64_t>::max()}, wrong{0};
+  parallel_for(static_cast<std::int64_t>(reference.rows.size()), [&](std::int64_t i) {
+    const std::int64_t n = reference.rows[static_cast<std::size_t>(i)];
+    std::vector<float> values(static_cast<std::size_t>(p.k));
+    dequantize_row(p.type, data.weights().data() + n * row, p.k, values.data());
+    for (std::int64_t k = 0; k < p.k; ++k) {
+      if (same_element(p.y_type, y.data(), n * data.ldy() + k, values[static_cast<std::size_t>(k)])) continue;
+      ++wrong;
+      std::int64_t seen = first.load();
+      while (n * p.k + k < seen && !first.compare_exchange_weak(seen, n * p.k + k)) {
+      }
+    }
+  });
+  Verification v;
+  v.compared = static_cast<std::int64_t>(reference.rows.size()) * p.k;
+  if (wrong == 0) return v;
+  const std::int64_t n = first / p.k, k = first % p.k;
+  std::vector<float> values(static_cast<std::size_t>(p.k));
+  dequantize_row(p.type, data.weights().data() + n * row, p.k, values.data());
+  v.verdict = Verdict::wrong_output;
+  v.max_error = v.nmse = std::numeric_limits<double>::infinity();
+  v.reason = std::to_string(wrong) + " of " + std::to_string(v.compared) + " weights differ, the first at n=" + std::to_string(n) + " k=" +
+             std::to_string(k) + ": found " + number(load_element(p.y_type, y.data(), n * data.ldy() + k)) + ", needed " +
+             number(values[static_cast<std::size_t>(k)]);
+  return v;
+}
+
+Verification check_repack(const BenchData& data, const std::vector<std::byte>& y) {
+  Verification v;
+  v.compared = static_cast<std::int64_t>(y.size());
+  const auto [found, right] = std::mismatch(y.begin(), y.end(), data.expected().begin());
+  if (found == y.end()) return v;
+  v.verdict = Verdict::wrong_output;
+  v.max_error = v.nmse = std::numeric_limits<double>::infinity();
+  v.reason = "byte " + std::to_string(found - y.begin()) + ": found " + std::to_string(std::to_integer<int>(*found)) + ", needed " +
+             std::to_string(std::to_integer<int>(*right));
+  return v;
+}
+
+// Fills in the outputs of the W rows ns[begin, end) of one batch.
+void fill_outputs(const BenchData& data, std::int64_t batch, std::span<Reference::Output> outputs) {
+  const Problem& p = data.problem();
+  const std::int64_t row = row_bytes(p.type, p.k);
+  const WeightRows w{p.type, data.weights().data() + data.w_batch_of(batch) * p.n * row, p.n, p.k, row};
+  const ActivationRows x{p.x_type, data.x().data() + batch * p.m * data.ldx() * size_of(p.x_type), p.m, p.k, data.ldx()};
+  std::vector<OutputIndex> indices;
+  for (const auto& o : outputs) indices.push_back({o.m, o.n});
+  const auto values = mul_mat_reference(w, x, p.bias ? data.bias().data() : nullptr, p.y_type, indices);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    outputs[i].value = values[i].value;
+    outputs[i].absolute_sum = values[i].absolute_sum;
+    outputs[i].square_sum = values[i].square_sum;
+  }
+}
+
+Reference mul_mat_outputs(const BenchData& data, double full_limit) {
+  const Problem& p = data.problem();
+  Reference reference;
+  if (p.m == 0 || p.n == 0) return reference;
+  const double products = static_cast<double>(p.m) * p.n * p.k * data.batches();
+  reference.sampled = products > full_limit;
+  std::int64_t w_rows = p.n, x_rows = p.m, batch_count = data.batches();
+  if (reference.sampled) {
+    batch_count = std::min<std::int64_t>(batch_count, 8);
+    x_rows = std::min(p.m, kSampledXRows);
+    const double fitting = kSampledProducts / (static_cast<double>(x_rows) * p.k * batch_count);
+    w_rows = std::clamp(static_cast<std::int64_t>(fitting), kSampledWRowsLeast, kSampledWRowsMost);
+  }
+  const std::uint64_t seed = data.options().seed;
+  const auto ns = sample_indices(p.n, w_rows, seed), ms = sample_indices(p.m, x_rows, seed + 1);
+  const auto batches = sample_indices(data.batches(), batch_count, seed + 2);
+  for (const auto batch : batches)
+    for (const auto n : ns)
+      for (const auto m : ms) reference.outputs.push_back({batch, m, n, 0, 0, 0});
+  // One task covers whole W rows of one batch: a row is decoded once.
+  const std::int64_t pieces = std::clamp<std::int64_t>(static_cast<std::int64_t>(ns.size()) / 8, 1, 64);
+  const std::size_t per_row = ms.size(), per_batch = per_row * ns.size();
+  parallel_for(static_cast<std::int64_t>(batches.size()) * pieces, [&](std::int64_t task) {
+    const std::size_t b = static_cast<std::size_t>(task / pieces), piece = static_cast<std::size_t>(task % pieces);
+    const std::size_t begin = ns.size() * piece / static_cast<std::size_t>(pieces), end = ns.size() * (piece + 1) / static_cast<std::size_t>(pieces);
+    fill_outputs(data, batches[b], std::span(reference.outputs).subspan(b * per_batch + begin * per_row, (end - begin) * per_row));
+  });
+  return reference;
+}
+
+}  // namespace
+
+AccuracyBars accuracy_bars(Accuracy accuracy) {
+  switch (accuracy) {
+    case Accuracy::exact: return {0, 0};
+    case Accuracy::f32: return {1e-10, 1e-5};
+    case Accuracy::tight: return {1e-6, 2e-3};
+    case Accuracy::normal: return {5e-5, 2e-2};
+    case Accuracy::loose: return {5e-4, 5e-2};
+  }
+  return {0, 0};
+}
+
+std::vector<std::int64_t> sample_indices(std::int64_t limit, std::int64_t count, std::uint64_t seed) {
+  if (count >= limit) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(limit));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  std::set<std::int64_t> chosen;
+  const std::int64_t middle = limit / 2 / 128 * 128;
+  for (const std::int64_t i : {std::int64_t{0}, limit - 1, std::int64_t{1}, limit - 2, std::int64_t{15}, std::int64_t{16}, std::int64_t{31}, std::int64_t{32},
+                               std::int64_t{63}, std::int64_t{64}, std::int64_t{127}, std::int64_t{128}, limit - 16, limit - 17, middle - 1, middle})
+    if (i >= 0 && i < limit && static_cast<std::int64_t>(chosen.size()) < count) chosen.insert(i);
+  Random random(seed);
+  while (static_cast<std::int64_t>(chosen.size()) < count) chosen.insert(static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(limit))));
+  return {chosen.begin(), chosen.end()};
+}
+
+Reference make_reference(const BenchData& data, double full_limit) {
+  const Problem& p = data.problem();
+  if (p.op == Op::mul_mat) return mul_mat_outputs(data, full_limit);
+  Reference reference;
+  if (p.op != Op::dequantize) return reference;
+  reference.sampled = static_cast<double>(p.n) * p.k > full_limit;
+  reference.rows = sample_indices(p.n, reference.sampled ? std::max<std::int64_t>(16, static_cast<std::int64_t>(full_limit) / p.k) : p.n, data.options().seed);
+  return reference;
+}
+
+Verification check_output(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y, Accuracy accuracy) {
+  if (Verification written = check_written(data, y); written.verdict != Verdict::ok) return written;
+  switch (data.problem().op) {
+    case Op::mul_mat: return check_mul_mat(data, reference, y, accuracy);
+    case Op::dequantize: return check_dequantize(data, reference, y);
+    case Op::to_planar:
+    case Op::to_gguf: return check_repack(data, y);
+  }
+  return {};
+}
+
+Result<Verification> verify(LoadedKernel& kernel, BenchData& data, const Reference& reference, Accuracy accuracy) {
+  QUERN_TRY(data.poison());
+  QUERN_TRY(kernel.poison_workspace());
+  QUERN_TRY(kernel.run(data.args(0, kernel.workspace())));
+  std::string fault;
+  QUERN_ASSIGN(const std::vector<std::byte> y, data.read_output(fault));
+  if (fault.empty()) {
+    QUERN_ASSIGN(fault, kernel.workspace_fault());
+  }
+  if (!fault.empty()) return failure(Verdict::out_of_bounds_write, fault);
+  return check_output(data, reference, y, accuracy);
+}
+
+}  // namespace quern
