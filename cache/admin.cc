@@ -178,9 +178,12 @@ Result<std::vector<ArtifactDetail>> show(const std::string& directory, std::stri
 
 Result<VerifyReport> verify(const std::string& directory) {
   const bool writable = is_writable(store_path(directory));
-  QUERN_ASSIGN(auto store, open_existing(directory, writable ? Access::write : Access::read));
   VerifyReport report;
-  if (!store) return report;
+  auto opened = open_existing(directory, writable ? Access::write : Access::read);
+  if (!opened && opened.error().code != ErrorCode::kCorrupt) return std::move(opened.error());
+  if (!opened) report.bad.push_back({"file", store_path(directory), opened.error().message});
+  if (!opened || !*opened) return report;
+  MaybeStore& store = *opened;
   check_structure(*store, report);
   std::vector<std::pair<Key, std::string>> damaged;
   const auto artifact_name = [&](const ArtifactRow& row) {

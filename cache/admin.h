@@ -77,7 +77,8 @@ struct VerifyReport {
   std::vector<BadRow> bad;
   bool ok() const { return bad.empty(); }
 };
-// Checks the file's structure and rehashes every row. Artifacts that fail are marked and never loaded again, where the store is writable.
+// Checks the file's structure and rehashes every row; a file that cannot be read at all is one bad row of table "file". Artifacts that fail
+// are marked and never loaded again, where the store is writable.
 Result<VerifyReport> verify(const std::string& directory);
 
 struct GcOptions {

@@ -65,17 +65,14 @@ std::int64_t wal_size(const std::string& path) {
   return stat((path + "-wal").c_str(), &info) == 0 ? info.st_size : 0;
 }
 
-// The version as the main file's header states it. create_store_file writes it before the file gets its name, so the -wal file never
-// holds another one.
+// create_store_file writes the version before the file gets its name, so a -wal file never holds another one.
 Status check_version(const std::string& path) {
-  QUERN_ASSIGN(auto db, sqlite::Connection::open(path, sqlite::Connection::Mode::immutable, std::chrono::milliseconds{0}));
-  QUERN_ASSIGN(const std::int64_t application, db.integer("PRAGMA application_id"));
-  if (application != kApplicationId)
-    return Error{ErrorCode::kCorrupt, "store " + path + ": not a quern store (application id " + std::to_string(application) + ", need " +
-                                          std::to_string(kApplicationId) + ")"};
-  QUERN_ASSIGN(const std::int64_t version, db.integer("PRAGMA user_version"));
-  if (version != kSchemaVersion)
-    return Error{ErrorCode::kVersionMismatch, "store " + path + ": schema version " + std::to_string(version) +
+  QUERN_ASSIGN(const auto header, sqlite::read_file_header(path));
+  if (header.application_id != kApplicationId)
+    return Error{ErrorCode::kCorrupt, "store " + path + ": not a quern store (application id " + std::to_string(header.application_id) +
+                                          ", need " + std::to_string(kApplicationId) + ")"};
+  if (header.user_version != kSchemaVersion)
+    return Error{ErrorCode::kVersionMismatch, "store " + path + ": schema version " + std::to_string(header.user_version) +
                                                   ", this quern reads version " + std::to_string(kSchemaVersion) + "; left untouched"};
   return {};
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <utility>
+#include <vector>
 
 namespace quern::cache::sqlite {
 namespace {
@@ -137,9 +138,46 @@ double Statement::real(int column) const {
   return sqlite3_column_double(statement_, column);
 }
 
+namespace {
+
+Error forked_error(const std::string& path) {
+  return {ErrorCode::kEnvironment, "store " + path + ": not usable in a process forked while a store was open; exec first"};
+}
+
+std::int64_t big_endian32(const unsigned char* bytes) {
+  return static_cast<std::int64_t>(bytes[0]) << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
+}
+
+// Reads the first `size` bytes. Returns an SQLite code; SQLITE_IOERR_SHORT_READ when the file is shorter.
+int read_start(const std::string& path, unsigned char* bytes, int size) {
+  sqlite3_vfs* vfs = sqlite3_vfs_find(nullptr);
+  std::vector<std::max_align_t> memory(static_cast<std::size_t>(vfs->szOsFile) / sizeof(std::max_align_t) + 1);
+  auto* file = reinterpret_cast<sqlite3_file*>(memory.data());
+  const char* name = sqlite3_create_filename(path.c_str(), "", "", 0, nullptr);
+  int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_MAIN_DB;
+  int code = name == nullptr ? SQLITE_NOMEM : vfs->xOpen(vfs, name, file, flags, &flags);
+  if (code == SQLITE_OK) code = file->pMethods->xRead(file, bytes, size, 0);
+  if (file->pMethods != nullptr) file->pMethods->xClose(file);
+  sqlite3_free_filename(const_cast<char*>(name));
+  return code;
+}
+
+}  // namespace
+
+Result<FileHeader> read_file_header(const std::string& path) {
+  static constexpr char kMagic[] = "SQLite format 3";  // the terminating zero belongs to it
+  if (!enter_process()) return forked_error(path);
+  unsigned char bytes[100] = {};
+  const int code = sqlite3_initialize() == SQLITE_OK ? read_start(path, bytes, sizeof bytes) : SQLITE_ERROR;
+  leave_process();
+  if (code == SQLITE_IOERR_SHORT_READ || (code == SQLITE_OK && std::memcmp(bytes, kMagic, sizeof kMagic) != 0))
+    return describe(nullptr, SQLITE_NOTADB, path);
+  if (code != SQLITE_OK) return describe(nullptr, code, path);
+  return FileHeader{big_endian32(bytes + 68), big_endian32(bytes + 60)};  // offsets: the file format's section 1.3
+}
+
 Result<Connection> Connection::open(const std::string& path, Mode mode, std::chrono::milliseconds busy_timeout) {
-  if (!enter_process())
-    return Error{ErrorCode::kEnvironment, "store " + path + ": not usable in a process forked while a store was open; exec first"};
+  if (!enter_process()) return forked_error(path);
   int flags = SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   flags |= mode == Mode::create       ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
            : mode == Mode::read_write ? SQLITE_OPEN_READWRITE

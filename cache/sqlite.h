@@ -58,6 +58,15 @@ class Statement {
   int bound_ = 0;
 };
 
+// What the first page of a database file says, read without a lock and without looking at a log beside it.
+struct FileHeader {
+  std::int64_t application_id = 0;
+  std::int64_t user_version = 0;
+};
+// Errors: kCorrupt when the file is no SQLite database, kEnvironment. The file is read through SQLite's own file layer: to open and close
+// it by other means would drop the locks that this process's connections hold on it.
+Result<FileHeader> read_file_header(const std::string& path);
+
 class Connection {
  public:
   // immutable: no locks, no -wal or -shm file, for media that nobody writes meanwhile.

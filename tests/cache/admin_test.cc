@@ -11,7 +11,7 @@ void change(const std::string& directory, const std::string& sql) {
   ASSERT_TRUE(db && db->execute(sql.c_str()));
 }
 
-constexpr std::int64_t kNow = 1800000000;
+constexpr std::int64_t kNow = 1700000000;
 
 // Six artifacts of 1000 bytes, each used a day before the next; "1" is running.
 class Administration : public ::testing::Test {

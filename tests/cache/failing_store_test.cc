@@ -171,7 +171,11 @@ int fill_until_full(const std::string& directory, const std::function<bool()>& m
   store.reset();
   CHILD_EXPECT(make_room());
   const auto report = verify(directory);
-  CHILD_EXPECT(report && report->ok() && report->artifacts == kept);
+  if (!report) fprintf(stderr, "%s\n", report.error().message.c_str());
+  CHILD_EXPECT(report);
+  for (const auto& bad : report->bad) fprintf(stderr, "%s %s: %s\n", bad.table.c_str(), bad.row.c_str(), bad.reason.c_str());
+  CHILD_EXPECT(report->ok());
+  CHILD_EXPECT(report->artifacts == kept);
   return 0;
 }
 
