@@ -132,6 +132,7 @@ CompileOutput compile_kernel(const CompileInput& input) {
   {
     clang::CompilerInstance compiler;
     llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> options(new clang::DiagnosticOptions);
+    compiler.setVerboseOutputStream(log);
     compiler.createDiagnostics(new clang::TextDiagnosticPrinter(log, options.get()), true);
     if (clang::CompilerInvocation::CreateFromArgs(compiler.getInvocation(), argv, compiler.getDiagnostics())) {
       compiler.createFileManager(file_system(input, file));
