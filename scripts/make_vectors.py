@@ -11,6 +11,10 @@ One file per type, little endian:
 origin is 0 when the values are the package's, 1 when the package cannot decode the type and they follow from its definition (below).
 Each row is two blocks. Rows: valid random; arbitrary finite scale bits of either sign; zero and negative-zero scale; smallest denormal
 and largest scale; all quant bits set and all clear under a scale of one. No scale is infinite or NaN.
+
+digests.txt covers what a few rows cannot, every codebook entry among it: a line "type blocks digest" for blocks made of splitmix64 numbers
+(state 0, little endian; the top exponent bit of every f16 scale cleared). The digest is the sum of bits[i] * (2i + 1) over the f32 bits of
+all elements, modulo 2^64, in hexadecimal.
 """
 
 import pathlib
@@ -107,6 +111,23 @@ def write(folder, name, type_id, rows):
     (folder / f"{name}.bin").write_bytes(head + body)
 
 
+def splitmix64_bytes(count):
+    words = np.arange(1, (count + 7) // 8 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (words ^ (words >> np.uint64(31))).astype("<u8").view(np.uint8)[:count].copy()
+
+
+def digest_line(name, type_id, elements, size, fields):
+    blocks = 262144 // elements  # 32768 draws from the largest codebook, of 2048 entries
+    data = splitmix64_bytes(blocks * size).reshape(blocks, size)
+    for at in fields if name != "iq1_m" else [54]:  # the top nibble of the fourth word is the top nibble of the scale
+        data[:, at + 1] &= 0xBF
+    bits = decode(name, type_id, data.reshape(-1))[1].view(np.uint32).astype(np.uint64)
+    digest = int((bits * np.arange(1, 2 * bits.size, 2, dtype=np.uint64)).sum(dtype=np.uint64))
+    return f"{name} {blocks} {digest:016x}\n"
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,6 +137,7 @@ def main():
             write(folder, name, type_id, float_rows(name, rng))
         for name, (type_id, _, size, fields) in F16_FIELDS.items():
             write(folder, name, type_id, rows_of(name, size, fields, rng))
+        (folder / "digests.txt").write_text("".join(digest_line(name, *rest) for name, rest in F16_FIELDS.items()))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,70 @@ TEST_P(OracleOfType, DequantizesBitForBitLikeTheFormatsReference) {
 INSTANTIATE_TEST_SUITE_P(AllTypes, OracleOfType, ::testing::ValuesIn(kWeightTypes),
                          [](const auto& test) { return std::string(test.param.name); });
 
+std::vector<std::byte> splitmix64_bytes(std::size_t count) {
+  std::vector<std::byte> bytes((count + 7) / 8 * 8);
+  for (std::uint64_t i = 0; i < bytes.size() / 8; ++i) {
+    std::uint64_t z = (i + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    std::memcpy(bytes.data() + 8 * i, &z, 8);
+  }
+  return bytes;
+}
+
+// Where the high bytes of a block's f16 scales are.
+std::vector<int> scale_high_bytes(WeightType type) {
+  switch (type) {
+    case WeightType::q4_1:
+    case WeightType::q5_1:
+    case WeightType::q4_k:
+    case WeightType::q5_k:
+      return {1, 3};
+    case WeightType::q2_k:
+      return {81, 83};
+    case WeightType::q3_k:
+      return {109};
+    case WeightType::q6_k:
+      return {209};
+    case WeightType::tq1_0:
+      return {53};
+    case WeightType::tq2_0:
+      return {65};
+    case WeightType::iq1_m:
+      return {55};
+    case WeightType::mxfp4:
+    case WeightType::nvfp4:
+      return {};
+    default:
+      return {1};
+  }
+}
+
+// A quarter of a million elements of every type, so that every codebook entry occurs; digests as scripts/make_vectors.py describes them.
+TEST(Oracle, DigestsOfManyRandomBlocksMatchTheFormatsReference) {
+  std::ifstream stream(std::string(QUERN_TEST_DATA) + "/dequant_vectors/digests.txt");
+  std::string name;
+  std::int64_t blocks = 0;
+  std::uint64_t expected = 0;
+  int types = 0;
+  while (stream >> name >> std::dec >> blocks >> std::hex >> expected) {
+    const auto type = weight_type_from_name(name);
+    ASSERT_TRUE(type) << name;
+    const std::int64_t k = blocks * info(*type).block_elements;
+    auto row = splitmix64_bytes(static_cast<std::size_t>(row_bytes(*type, k)));
+    for (std::int64_t b = 0; b < blocks; ++b)
+      for (const int at : scale_high_bytes(*type)) row[static_cast<std::size_t>(b * info(*type).block_bytes + at)] &= std::byte{0xBF};
+    std::vector<float> out(static_cast<std::size_t>(k));
+    dequantize_row(*type, row.data(), k, out.data());
+    std::uint64_t digest = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) digest += std::bit_cast<std::uint32_t>(out[i]) * (2 * std::uint64_t{i} + 1);
+    EXPECT_EQ(digest, expected) << name;
+    ++types;
+  }
+  EXPECT_EQ(types, 25);
+}
+
 TEST(Oracle, RowsMayStartAtAnyAddress) {
   for (const auto& type : kWeightTypes) {
     const Vectors vectors = read_vectors(type);
