@@ -2,7 +2,7 @@
 # Checks that includes point one way:
 #   tools, bench, examples -> tuner -> runtime -> {generator, cache} -> include/quern
 # that CUDA's headers are included nowhere, SQLite's only in cache/, LLVM's and clang's only in runtime/host/, and that the environment is
-# read only where the command and the tests begin. One line per fault; exits 1 when there is one.
+# read only at the edges. One line per fault; exits 1 when there is one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -46,12 +46,12 @@ done
 while IFS= read -r line; do
   case "$line" in "" | runtime/host/*) ;; *) fault "$line (LLVM is runtime/host/ alone)" ;; esac
 done < <(includes runtime '(llvm|clang|llvm-c|clang-c)/')
-# Templates compile without any header but their own.
+# Templates compile without any header but their own; embedded.h is how the generator gets at their text.
 while IFS= read -r line; do
   [ -n "$line" ] && fault "$line (templates include only each other)"
-done < <(search '^ *# *include *<' templates | grep -vE '^templates/ptx/host' || true)
+done < <(search '^ *# *include *<' templates | grep -vE '^templates/(ptx/host|embedded\.h)' || true)
 while IFS= read -r line; do
-  case "$line" in "" | tools/main.cc:* | examples/*) ;; *) fault "$line (the environment is read in tools/main.cc alone)" ;; esac
+  case "$line" in "" | tools/main.cc:* | runtime/open_context.cc:* | examples/*) ;; *) fault "$line (the environment is read in runtime/open_context.cc and tools/main.cc alone)" ;; esac
 done < <(search '\b(secure_)?getenv *\(' include templates generator cache runtime tuner bench tools examples)
 
 if [ "$faults" -gt 0 ]; then
