@@ -7,9 +7,12 @@
 #include "fake_driver.h"
 #include "runtime/compiler.h"
 #include "runtime/cuda/graph_timer.h"
+#include "take.h"
 
 namespace quern::cuda {
 namespace {
+
+using test::take;
 
 class CudaDeviceTest : public testing::Test {
  protected:
@@ -66,7 +69,7 @@ TEST_F(CudaDeviceTest, NamesADriverWithoutADevice) {
 
 TEST_F(CudaDeviceTest, ReleasesTheContextWithItsLastUser) {
   auto device = open();
-  auto buffer = *device->allocate(64);
+  auto buffer = take(device->allocate(64));
   device.reset();
   EXPECT_EQ(driver_->calls["cuDevicePrimaryCtxRelease_v2"], 0);
   buffer.reset();
@@ -76,7 +79,7 @@ TEST_F(CudaDeviceTest, ReleasesTheContextWithItsLastUser) {
 
 TEST_F(CudaDeviceTest, LeavesTheCallersContextAsItWas) {
   const auto device = open();
-  auto buffer = *device->allocate(64);
+  auto buffer = take(device->allocate(64));
   (void)device->fill(buffer->data(), 1, 64);
   EXPECT_EQ(driver_->calls["cuCtxPushCurrent_v2"], driver_->calls["cuCtxPopCurrent_v2"]);
   EXPECT_GT(driver_->calls["cuCtxPushCurrent_v2"], 0);
@@ -84,7 +87,7 @@ TEST_F(CudaDeviceTest, LeavesTheCallersContextAsItWas) {
 
 TEST_F(CudaDeviceTest, CopiesThereAndBack) {
   const auto device = open();
-  auto a = *device->allocate(4), b = *device->allocate(4);
+  auto a = take(device->allocate(4)), b = take(device->allocate(4));
   char out[4] = {};
   ASSERT_TRUE(device->copy_to_device(a->data(), "abc", 4));
   ASSERT_TRUE(device->copy_on_device(b->data(), a->data(), 4));
@@ -127,7 +130,7 @@ TEST_F(CudaDeviceTest, TerminatesPtx) {
 
 TEST_F(CudaDeviceTest, NamesAnEntryThatIsNotThere) {
   const auto device = open();
-  const auto module = *device->load(cubin());
+  const auto module = take(device->load(cubin()));
   const auto function = module->function("absent", 0);
   ASSERT_FALSE(function);
   EXPECT_EQ(function.error().message, "the binary has no kernel named 'absent'");
@@ -135,7 +138,7 @@ TEST_F(CudaDeviceTest, NamesAnEntryThatIsNotThere) {
 
 TEST_F(CudaDeviceTest, AsksForSharedMemoryOnlyAboveTheDefaultAndNeverLowersIt) {
   const auto device = open();
-  const auto module = *device->load(cubin());
+  const auto module = take(device->load(cubin()));
   ASSERT_TRUE(module->function("k", 49152));
   EXPECT_EQ(driver_->functions["k"].max_dynamic_shared, 0);
   ASSERT_TRUE(module->function("k", 100000));
@@ -152,7 +155,7 @@ TEST_F(CudaDeviceTest, AsksForSharedMemoryOnlyAboveTheDefaultAndNeverLowersIt) {
 
 TEST_F(CudaDeviceTest, LaunchesWithTheGivenGeometryAndArguments) {
   const auto device = open();
-  const auto module = *device->load(cubin());
+  const auto module = take(device->load(cubin()));
   const auto function = *module->function("k", 0);
   KernelArgs args{};
   args.m = 7, args.w_stride3 = 9;
@@ -173,7 +176,7 @@ TEST_F(CudaDeviceTest, LaunchesWithTheGivenGeometryAndArguments) {
 // Field case 7: a grid that the hardware cannot address must be named, not cut.
 TEST_F(CudaDeviceTest, RefusesGeometryBeyondTheHardware) {
   const auto device = open();
-  const auto module = *device->load(cubin());
+  const auto module = take(device->load(cubin()));
   const auto function = *module->function("k", 0);
   const auto message = [&](Dim3 grid, Dim3 block) { return device->launch(function, {"k", grid, block, 0}, {}, nullptr).error().message; };
   EXPECT_EQ(message({1, 65536, 1}, {32, 1, 1}), "kernel 'k': grid.y is 65536, cuda:1 allows 1 to 65535");
@@ -187,7 +190,7 @@ TEST_F(CudaDeviceTest, RefusesGeometryBeyondTheHardware) {
 
 TEST_F(CudaDeviceTest, IsLostAfterAStickyErrorAndSaysSince) {
   const auto device = open();
-  const auto module = *device->load(cubin());
+  const auto module = take(device->load(cubin()));
   const auto function = *module->function("k", 0);
   driver_->answers["cuStreamSynchronize"] = 700;
   const auto fault = device->synchronize(nullptr);
@@ -209,7 +212,7 @@ TEST_F(CudaDeviceTest, IsLostAfterAStickyErrorAndSaysSince) {
 
 TEST_F(CudaDeviceTest, IsNotLostAfterARefusedLaunch) {
   const auto device = open();
-  const auto module = *device->load(cubin());
+  const auto module = take(device->load(cubin()));
   const auto function = *module->function("k", 0);
   driver_->answers["cuLaunchKernel"] = 701;
   EXPECT_EQ(device->launch(function, {"k", {}, {}, 0}, {}, nullptr).error().code, ErrorCode::kLaunchFailed);
@@ -219,7 +222,7 @@ TEST_F(CudaDeviceTest, IsNotLostAfterARefusedLaunch) {
 
 TEST_F(CudaDeviceTest, TimesByReplayingOneGraphOfAllOps) {
   const auto device = open();
-  const auto module = *device->load(cubin());
+  const auto module = take(device->load(cubin()));
   const Launch one{*module->function("k", 0), {"k", {}, {}, 0}, {}};
   const std::vector<std::vector<Launch>> ops = {{one, one}, {one}, {one}};
   const auto timing = device->time(ops, 20, 0.0);
@@ -238,7 +241,7 @@ TEST_F(CudaDeviceTest, TimesByReplayingOneGraphOfAllOps) {
 
 TEST_F(CudaDeviceTest, EndsTheCaptureWhenATimedLaunchFails) {
   const auto device = open();
-  const auto module = *device->load(cubin());
+  const auto module = take(device->load(cubin()));
   const std::vector<std::vector<Launch>> ops = {{{*module->function("k", 0), {"k", {0, 1, 1}, {}, 0}, {}}}};
   const auto timing = device->time(ops, 20, 0.0);
   ASSERT_FALSE(timing);

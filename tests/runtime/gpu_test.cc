@@ -8,9 +8,12 @@
 #include "runtime/compiler.h"
 #include "runtime/context_parts.h"
 #include "runtime/device.h"
+#include "take.h"
 
 namespace quern {
 namespace {
+
+using test::take;
 
 class Gpu : public testing::Test {
  protected:
@@ -51,7 +54,7 @@ TEST_F(Gpu, DescribesItself) {
 
 TEST_F(Gpu, LaunchesAKernelThatSeesItsArguments) {
   const auto module = load("static_cast<long long*>(args.y)[threadIdx.x] = args.m * 1000 + args.w_stride3 + threadIdx.x;");
-  const auto buffer = *device_->allocate(32 * 8);
+  const auto buffer = take(device_->allocate(32 * 8));
   KernelArgs args{};
   args.y = buffer->data(), args.m = 7, args.w_stride3 = 100;
   ASSERT_TRUE(device_->launch(*module->function("k", 0), {"k", {1, 1, 1}, {32, 1, 1}, 0}, args, nullptr));
@@ -65,7 +68,7 @@ TEST_F(Gpu, LaunchesWithAllTheSharedMemoryThereIs) {
   const auto module =
       load("extern __shared__ char s[]; s[args.n - 1] = 5; __syncthreads(); static_cast<char*>(args.y)[0] = s[args.n - 1];");
   const auto bytes = static_cast<std::uint32_t>(device_->info().max_shared_bytes);
-  const auto buffer = *device_->allocate(1);
+  const auto buffer = take(device_->allocate(1));
   KernelArgs args{};
   args.y = buffer->data(), args.n = bytes;
   ASSERT_TRUE(device_->launch(*module->function("k", bytes), {"k", {1, 1, 1}, {1, 1, 1}, bytes}, args, nullptr));
@@ -77,7 +80,7 @@ TEST_F(Gpu, LaunchesWithAllTheSharedMemoryThereIs) {
 
 TEST_F(Gpu, TimesLongerWorkAsLonger) {
   const auto module = load("for (long long i = 0; i < args.n; ++i) static_cast<volatile int*>(args.y)[0] = i;");
-  const auto buffer = *device_->allocate(4);
+  const auto buffer = take(device_->allocate(4));
   Launch one{*module->function("k", 0), {"k", {1, 1, 1}, {1, 1, 1}, 0}, {}};
   one.args.y = buffer->data();
   const auto time = [&](long long n) {
@@ -94,7 +97,7 @@ TEST_F(Gpu, TimesLongerWorkAsLonger) {
 
 TEST_F(Gpu, RunsAPlannedProblemAndItsOverheadIsBelowAMicrosecond) {
   ContextParts parts;
-  parts.device = open_device("cuda:0", {}).value();
+  parts.device = take(open_device("cuda:0", {}));
   parts.store = cache::Store::open({});
   parts.compiler = std::move(compiler_);
   parts.kernels = generator_kernels();
@@ -103,7 +106,8 @@ TEST_F(Gpu, RunsAPlannedProblemAndItsOverheadIsBelowAMicrosecond) {
   const auto plan =
       context.plan({.op = Op::dequantize, .type = WeightType::q8_0, .layout = Layout::gguf, .n = 4, .k = 32, .accuracy = Accuracy::exact});
   ASSERT_TRUE(plan) << plan.error().message << plan.error().log;
-  const auto w = *device.allocate(4 * 34), y = *device.allocate(4 * 32 * 4), workspace = *device.allocate(plan->workspace_bytes());
+  const auto w = take(device.allocate(4 * 34)), y = take(device.allocate(4 * 32 * 4)),
+             workspace = take(device.allocate(plan->workspace_bytes()));
   ASSERT_TRUE(device.fill(w->data(), 0x3C, w->size()));
   const LaunchArgs args{
       .w = {.data = w->data()}, .y = {.data = y->data()}, .workspace = workspace->data(), .workspace_bytes = workspace->size()};
@@ -126,7 +130,7 @@ TEST_F(Gpu, RunsAPlannedProblemAndItsOverheadIsBelowAMicrosecond) {
   };
   const auto source = *render(plan->problem(), context.target(), plan->config());
   const auto binary = *parts_of(context).compiler->compile(source, context.target());
-  const auto module = *device.load(binary);
+  const auto module = take(device.load(binary));
   const auto function = *module->function(source.steps[0].entry, source.steps[0].shared_bytes);
   KernelArgs block{};
   block.w = w->data(), block.y = y->data(), block.m = 1, block.n = 4, block.k = 32, block.ldy = 32, block.w_row_bytes = 34;

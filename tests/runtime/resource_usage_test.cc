@@ -37,9 +37,9 @@ class UsageFromCubin : public testing::TestWithParam<int> {
     KernelSource source;
     source.name = "shared and stack";
     source.text =
-        "extern \"C\" __global__ void k(float* y, int i) { __shared__ float t[256]; volatile float s[64]; for (int j = 0; j < 64; ++j) "
-        "s[j] = y[j];"
-        " t[threadIdx.x] = s[i]; __syncthreads(); y[threadIdx.x] = t[255 - threadIdx.x]; }"
+        "extern \"C\" __global__ void k(float* y, int i) { __shared__ float t[256]; float s[64] = {};"
+        " for (int j = 0; j < i; ++j) s[(j * i) & 63] += y[j]; t[threadIdx.x] = s[i & 63]; __syncthreads(); y[threadIdx.x] = t[255 - "
+        "threadIdx.x]; }"
         "extern \"C\" __global__ void small(float* y) { y[0] = 1; }";
     auto binary = (*compiler)->compile(source, {Target::Kind::cuda, GetParam(), GetParam() >= 90});
     ASSERT_TRUE(binary) << binary.error().log;
