@@ -16,7 +16,7 @@ using DecodeBlock = void (*)(const std::byte* block, float* out);
 DecodeBlock decoder(WeightType type) {
   switch (type) {
 #define QUERN_WEIGHT_TYPE(name, id, elements, bytes, ...) \
-  case WeightType::name:                             \
+  case WeightType::name:                                  \
     return oracle::decode_##name;
 #include "quern/weight_types.def"
 #undef QUERN_WEIGHT_TYPE
