@@ -89,10 +89,10 @@ class Gemm final : public Family {
     std::string prepare = std::to_string(kPrepareThreads), sum = std::to_string(kSumThreads);
     text.kernel(step("quern_prepare", p.m, kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
                 "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + prepare + ">(args);");
-    text.kernel(step("quern_gemm", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+    text.kernel(overlapping(step("quern_gemm", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
                 "quern::Gemm<Weight, Layout, Y, kBias, kGeometry>::run(args);");
     if (g.split_k > 1)
-      text.kernel(step("quern_sum", ceil_div(p.m * p.n, kSumThreads), kSumThreads), 1,
+      text.kernel(overlapping(step("quern_sum", ceil_div(p.m * p.n, kSumThreads), kSumThreads)), 1,
                   "quern::sum_splits<Y, kBias, kGeometry, " + sum + ">(args);");
     return std::move(text).finish(static_cast<std::size_t>(g.workspace_bytes(p.m, p.n, p.k)), accuracy_of(g));
   }

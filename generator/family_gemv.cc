@@ -64,7 +64,7 @@ class Gemv : public Family {
     Problem shape = p;
     shape.m = std::max<std::int64_t>(p.m, 1);
     std::vector<Parameter> parameters{{"warps", {2, 4, 8, 16}, 4},  {"warps_k", {1, 2, 4, 8}, 1}, {"lanes", {8, 16, 32}, 32},
-                                      {"rows", {1, 2, 4}, 1},       {"unroll", {1, 2, 4}, 1},     {"passes", {1, 2, 4, 8}, 1},
+                                      {"rows", {1, 2, 4}, 1},       {"unroll", {1, 2, 4}, 1},     {"passes", {1, 2, 4, 8, 16}, 1},
                                       {"stage", {0, 1}, 0}};
     if (quantized_) parameters.push_back({"fuse", {0, 1}, 0});
     long long limit = limits_of(target).shared_bytes_per_block;
@@ -83,10 +83,11 @@ class Gemv : public Family {
                                    {"unroll", g.unroll}, {"passes", g.passes}, {"stage", g.stage}, {"fuse", g.fuse}});
     if (is_empty(p)) return std::move(text).finish(0, accuracy_);
     if (quantized_ && !g.fuse)
-      text.kernel(step("quern_prepare", ceil_div(p.m * (p.k / kSliceWeights), kPrepareThreads), kPrepareThreads), 1,
+      text.kernel(step("quern_prepare", ceil_div(p.m * (p.k / kSliceWeights) * 8, kPrepareThreads), kPrepareThreads), 1,
                   "quern::quantize_activations<Weight, X, " + std::to_string(kPrepareThreads) + ">(args);");
     std::string policy = quantized_ ? "quern::GemvQ8<Weight, X, kGeometry>" : "quern::GemvF32<Weight, X, kGeometry>";
-    text.kernel(step("quern_gemv", g.grid(p.n), g.threads(), shared_bytes(g, p)), 1,
+    LaunchStep main = step("quern_gemv", g.grid(p.n), g.threads(), shared_bytes(g, p));
+    text.kernel(quantized_ && !g.fuse ? overlapping(main) : main, 1,
                 "quern::Gemv<Weight, Layout, " + policy + ", Y, kBias, kGeometry>::run(args);");
     long long workspace = quantized_ ? gemv_q8_workspace_bytes(g, p.k) : 0;
     return std::move(text).finish(static_cast<std::size_t>(workspace), accuracy_);

@@ -22,6 +22,9 @@ struct LaunchStep {
   Dim3 grid;
   Dim3 block;
   std::uint32_t shared_bytes = 0;  // dynamic shared memory
+  // May start while the step before it still runs: the kernel itself waits for that step's writes (ptx::wait_previous) and does what needs
+  // none of them first. Where the device cannot overlap launches this changes nothing.
+  bool overlaps_previous = false;
   bool operator==(const LaunchStep&) const = default;
 };
 

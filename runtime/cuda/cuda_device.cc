@@ -217,9 +217,19 @@ Status CudaDevice::launch(Module::Function function, const LaunchStep& step, con
   if (!legal) return check_geometry(step);
   void* parameters[] = {const_cast<KernelArgs*>(&args)};
   const ContextScope scope(*context_);
-  const CUresult result =
-      context_->api().launch_kernel(static_cast<CUfunction>(function.handle), step.grid.x, step.grid.y, step.grid.z, step.block.x,
-                                    step.block.y, step.block.z, step.shared_bytes, static_cast<CUstream>(stream), parameters, nullptr);
+  const auto entry = static_cast<CUfunction>(function.handle);
+  CUresult result = kSuccess;
+  if (step.overlaps_previous && info_.target.sm >= 90) {
+    CUlaunchAttribute overlap;
+    overlap.id = kProgrammaticStreamSerialization;
+    overlap.value.programmatic_stream_serialization_allowed = 1;
+    const CUlaunchConfig config{step.grid.x,  step.grid.y,       step.grid.z,                   step.block.x, step.block.y,
+                                step.block.z, step.shared_bytes, static_cast<CUstream>(stream), &overlap,     1};
+    result = context_->api().launch_kernel_ex(&config, entry, parameters, nullptr);
+  } else {
+    result = context_->api().launch_kernel(entry, step.grid.x, step.grid.y, step.grid.z, step.block.x, step.block.y, step.block.z,
+                                           step.shared_bytes, static_cast<CUstream>(stream), parameters, nullptr);
+  }
   if (result == kSuccess) return {};
   return context_->check(result, ("launching kernel '" + step.entry + "'").c_str(), ErrorCode::kLaunchFailed);
 }

@@ -1,5 +1,5 @@
 // The CUDA Driver API, opened at run time: own prototypes of its stable C ABI and the constants used here, so that neither building nor
-// starting needs CUDA. Covers drivers from CUDA 11.4 on; every symbol below exists in the 12.x and 13.x drivers alike.
+// starting needs CUDA. Covers drivers from CUDA 12.0 on; every symbol below exists in the 12.x and 13.x drivers alike.
 #pragma once
 
 #include <cstddef>
@@ -51,6 +51,25 @@ enum FunctionAttribute : int { kFunctionSharedBytes = 1, kFunctionMaxDynamicShar
 
 enum JitOption : int { kJitInfoLogBuffer = 3, kJitInfoLogBufferBytes = 4, kJitErrorLogBuffer = 5, kJitErrorLogBufferBytes = 6 };
 
+// The launch attribute under which a kernel may start before the one ahead of it on the stream has finished (sm_90 and later).
+inline constexpr int kProgrammaticStreamSerialization = 6;
+struct CUlaunchAttribute {
+  int id = 0;
+  char padding[4] = {};
+  union {
+    char bytes[64] = {};
+    int programmatic_stream_serialization_allowed;
+  } value;
+};
+struct CUlaunchConfig {
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned shared_bytes;
+  CUstream stream;
+  CUlaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kCaptureStatusNone = 0;
@@ -85,6 +104,7 @@ inline constexpr int kCaptureStatusNone = 0;
   F(set_bytes, "cuMemsetD8_v2", (CUdeviceptr, unsigned char, std::size_t))                                        \
   F(launch_kernel, "cuLaunchKernel",                                                                              \
     (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**)) \
+  F(launch_kernel_ex, "cuLaunchKernelEx", (const CUlaunchConfig*, CUfunction, void**, void**))                    \
   F(stream_create, "cuStreamCreate", (CUstream*, unsigned))                                                       \
   F(stream_destroy, "cuStreamDestroy_v2", (CUstream))                                                             \
   F(stream_synchronize, "cuStreamSynchronize", (CUstream))                                                        \

@@ -14,14 +14,14 @@ struct q4_k {
 
   struct Slice {
     u32 q[4];
-    u32 d[1];     // d low, dmin high
+    u32 d;        // d low, dmin high
     u32 scales;   // bytes: sc of sub 2c, sc of sub 2c+1, m of sub 2c, m of sub 2c+1
   };
   // The 6-bit scales and mins of subs 2c and 2c+1 out of the 12 bytes: subs 0-3 lie in bytes 0-7, subs 4-7 in the low and high nibbles of
   // bytes 8-11 with their top two bits in bytes 0-7.
-  static QUERN_FN u32 unpack_scales(const u32 (&b)[3], int c) {
+  static QUERN_FN u32 unpack_scales(const u32 (&header)[4], int c) {
     int shift = 16 * (c & 1);
-    u32 b0 = b[0] >> shift, b1 = b[1] >> shift, b2 = b[2] >> shift;
+    u32 b0 = header[1] >> shift, b1 = header[2] >> shift, b2 = header[3] >> shift;
     u32 sc = c < 2 ? b0 & 0x3f3fu : (b2 & 0x0f0fu) | ((b0 >> 2) & 0x3030u);
     u32 m = c < 2 ? b1 & 0x3f3fu : ((b2 >> 4) & 0x0f0fu) | ((b1 >> 2) & 0x3030u);
     return sc | m << 16;
@@ -30,18 +30,18 @@ struct q4_k {
   static QUERN_FN Slice load(const View& view, int block, int slice) {
     Slice s;
     load_words<View::template alignment<0>()>(s.q, view.template field<0>(block) + 16 * slice);
-    u32 packed[3];
-    load_words<View::template alignment<1>()>(packed, view.template field<1>(block));
-    load_words<View::template alignment<2>()>(s.d, view.template field<2>(block));
-    s.scales = unpack_scales(packed, slice / 2);
+    u32 header[4];  // d and dmin, then the 12 bytes
+    load_words<View::template alignment<1>()>(header, view.template field<1>(block));
+    s.d = header[0];
+    s.scales = unpack_scales(header, slice / 2);
     return s;
   }
   static QUERN_FN u32 quad(const Slice& s, int q) { return (q < 4 ? s.q[q % 4] : s.q[q % 4] >> 4) & 0x0f0f0f0fu; }
   static QUERN_FN f32 scale(const Slice& s, int group) {
-    return ptx::mul(f16_bits_to_f32(s.d[0] & 0xffffu), static_cast<f32>((s.scales >> (8 * group)) & 0xffu));
+    return ptx::mul(f16_bits_to_f32(s.d & 0xffffu), byte_to_f32(s.scales, group));
   }
   static QUERN_FN f32 offset(const Slice& s, int group) {
-    return -ptx::mul(f16_bits_to_f32(s.d[0] >> 16), static_cast<f32>((s.scales >> (16 + 8 * group)) & 0xffu));
+    return -ptx::mul(f16_bits_to_f32(s.d >> 16), byte_to_f32(s.scales, 2 + group));
   }
 };
 

@@ -39,7 +39,7 @@ struct q6_k {
     return q < 4 ? (low & 0x0f0f0f0fu) | (high & 0x03030303u) << 4 : ((low >> 4) & 0x0f0f0f0fu) | (high & 0x30303030u);
   }
   static QUERN_FN f32 scale(const Slice& s, int group) {
-    return ptx::mul(f16_bits_to_f32(s.d), static_cast<f32>(static_cast<i8>(s.scales >> (8 * group))));
+    return ptx::mul(f16_bits_to_f32(s.d), signed_byte_to_f32(s.scales, group));
   }
   static QUERN_FN f32 offset(const Slice&, int) { return 0.0f; }
 };

@@ -29,13 +29,10 @@ QUERN_FN typename D::Slice load_slice(const View& view, int s) {
 // Byte `e` of a packed quad as an exact f32, bias removed.
 template <class D>
 QUERN_FN f32 byte_value(u32 quad, int e) {
-  if constexpr (D::kSigned) {
-    return static_cast<f32>(static_cast<i8>(quad >> (8 * e)));
-  } else {
-    // 2^23 + byte has the byte in its low mantissa bits: one permute and one exact subtraction instead of an integer conversion.
-    u32 bits = ptx::prmt(quad, 0x4b000000u, 0x7440u | static_cast<u32>(e));
-    return ptx::sub(ptx::float_from_bits(bits), 8388608.0f + static_cast<f32>(D::kBias));
-  }
+  if constexpr (D::kSigned)
+    return signed_byte_to_f32(quad, e);
+  else
+    return ptx::sub(ptx::float_from_bits(ptx::prmt(quad, 0x4b000000u, 0x7440u | static_cast<u32>(e))), 8388608.0f + static_cast<f32>(D::kBias));
 }
 
 // values[4*q+e] is the weight at quad_k(slice, q) + e of its block.

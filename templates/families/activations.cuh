@@ -7,68 +7,73 @@
 
 namespace quern {
 
-// The 32 activations that meet slice s.
-template <class D, class X>
-QUERN_FN void gather_slice(f32 (&x)[32], const X* row, int s, bool wide) {
-  QUERN_UNROLL
-  for (int q = 0; q < 8; ++q) {
-    f32 quad[4];
-    load_quad(quad, row + quad_position<D>(s, q), wide);
-    QUERN_UNROLL
-    for (int e = 0; e < 4; ++e) x[4 * q + e] = quad[e];
-  }
-}
+// Lanes that quantize one group together, one quad each: loads stay coalesced, and a block prepares K = 4096 in a few round trips.
+inline constexpr int kGroupLanes = 8;
 
-// Quantizes the group of (m, s) into `store`, laid out as QuantizedActivations. Scale = absmax / 127; groups below 1e-35 count as zero.
-// A NaN or infinity among the activations makes the group's scale NaN or infinite, and so the outputs that use it.
+// Quantizes the group of (m, s) into `store`, laid out as QuantizedActivations; lane q of eight neighbours handles quad q. All 32 lanes of the
+// warp take part; `active` is the same for the eight of a group. Scale = absmax / 127; groups below 1e-35 count as zero.
+// A NaN or infinity among the activations makes the group's scale NaN, and so the outputs that use it.
 template <class D, class X>
-QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, const X* row, i64 m, int s, bool wide) {
-  f32 x[32];
-  gather_slice<D>(x, row, s, wide);
+QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, const X* row, i64 m, int s, bool wide, bool active) {
+  int q = ptx::lane() % kGroupLanes;
+  f32 x[4] = {0, 0, 0, 0};
+  if (active) load_quad(x, row + quad_position<D>(s, q), wide);
   f32 absmax = 0;
-  bool finite = true;
+  u32 nonfinite = 0;
   QUERN_UNROLL
-  for (int i = 0; i < 32; ++i) {
-    f32 a = x[i] < 0 ? -x[i] : x[i];
-    finite = finite && a <= 3.4028234e38f;
+  for (int e = 0; e < 4; ++e) {
+    f32 a = x[e] < 0 ? -x[e] : x[e];
+    nonfinite |= a <= 3.4028234e38f ? 0u : 1u;
     absmax = a > absmax ? a : absmax;
   }
-  bool zero = absmax < 1e-35f;
-  f32 inverse = zero || !finite ? 0.0f : ptx::div(127.0f, absmax);
-  f32 scale = zero ? 0.0f : ptx::div(absmax, 127.0f);
-  if (!finite) scale = ptx::float_from_bits(0x7fc00000u);
-
-  u32 packed[8];
-  i32 sums[2] = {0, 0};
   QUERN_UNROLL
-  for (int q = 0; q < 8; ++q) {
-    u32 word = 0;
-    QUERN_UNROLL
-    for (int e = 0; e < 4; ++e) {
-      i32 v = ptx::round_even(ptx::mul(x[4 * q + e], inverse));
-      sums[q / 4] += v;
-      word |= (static_cast<u32>(v) & 0xffu) << (8 * e);
-    }
-    packed[q] = word;
+  for (int mask = kGroupLanes / 2; mask > 0; mask /= 2) {
+    f32 other = ptx::shuffle_xor(absmax, mask);
+    absmax = other > absmax ? other : absmax;
+    nonfinite |= ptx::shuffle_xor(nonfinite, mask);
   }
-  // A group of NaNs must not vanish behind weights that are all zero: keep one nonzero quant.
-  if (!finite) packed[0] = 1, sums[0] = 1;
-  i64 group = m * layout.slices + s;
-  *reinterpret_cast<u32x4*>(store + layout.half(0) + group * 16) = {packed[0], packed[1], packed[2], packed[3]};
-  *reinterpret_cast<u32x4*>(store + layout.half(1) + group * 16) = {packed[4], packed[5], packed[6], packed[7]};
-  *reinterpret_cast<u32x2*>(store + layout.meta() + group * 8) = {
-      ptx::bits_of(scale), (static_cast<u32>(sums[0]) & 0xffffu) | static_cast<u32>(sums[1]) << 16};
+  bool zero = absmax < 1e-35f || nonfinite != 0;
+  f32 inverse = zero ? 0.0f : ptx::div(127.0f, absmax);
+  f32 scale = zero ? 0.0f : ptx::mul(absmax, 1.0f / 127.0f);
+
+  u32 word = 0;
+  QUERN_UNROLL
+  for (int e = 0; e < 4; ++e) word |= (static_cast<u32>(ptx::round_even(ptx::mul(x[e], inverse))) & 0xffu) << (8 * e);
+  if (nonfinite != 0) {  // keep one nonzero quant, so that the NaN survives weights that are all zero
+    scale = ptx::float_from_bits(0x7fc00000u);
+    word = 1u;
+  }
+  i32 sum = ptx::dp4a_us(0x01010101u, word, 0);
+  sum += ptx::shuffle_xor(sum, 1);
+  sum += ptx::shuffle_xor(sum, 2);
+  i32 other = ptx::shuffle_xor(sum, 4);
+  if (!active) return;
+  int group = static_cast<int>(m) * static_cast<int>(layout.slices) + s;
+  reinterpret_cast<u32*>(store + layout.half(q / 4))[group * 4 + q % 4] = word;
+  if (q == 0)
+    reinterpret_cast<u32x2*>(store + layout.meta())[group] = {ptx::bits_of(scale), ptx::pack_f16x2(static_cast<f32>(sum), static_cast<f32>(other))};
 }
 
-// One thread per group, all rows of X.
+// Every group of every row, shared out among `threads` threads (a multiple of 32), of which this is number `thread`.
+template <class D, class X>
+QUERN_FN void quantize_rows(u8* store, const QuantizedActivations& layout, const KernelArgs& args, i64 thread, i64 threads) {
+  bool wide = rows_are_wide<X>(args.x, args.ldx);
+  i64 lanes = layout.m * layout.slices * kGroupLanes;
+  for (i64 i = thread; i < round_up(lanes, kWarpLanes); i += threads) {
+    i64 group = i / kGroupLanes;
+    bool active = i < lanes;
+    i64 m = active ? group / layout.slices : 0;
+    quantize_group<D>(store, layout, static_cast<const X*>(args.x) + m * args.ldx, m, active ? static_cast<int>(group % layout.slices) : 0, wide, active);
+  }
+}
+
+// As a kernel of its own: one quad per thread.
 template <class D, class X, int kThreads>
 QUERN_FN void quantize_activations(const KernelArgs& args) {
+  ptx::allow_next();
   QuantizedActivations layout{args.m, args.k / kSliceWeights};
-  i64 index = ptx::block_x() * kThreads + ptx::thread_x();
-  if (index >= layout.m * layout.slices) return;
-  i64 m = index / layout.slices;
-  const X* row = static_cast<const X*>(args.x) + m * args.ldx;
-  quantize_group<D>(static_cast<u8*>(args.workspace), layout, row, m, static_cast<int>(index % layout.slices), rows_are_wide<X>(args.x, args.ldx));
+  i64 thread = ptx::block_x() * kThreads + ptx::thread_x();
+  quantize_rows<D, X>(static_cast<u8*>(args.workspace), layout, args, thread, round_up(layout.m * layout.slices * kGroupLanes, kThreads));
 }
 
 // The power of two that brings absmax to [128, 256): far from f16's ends for the largest activation and 2^21 below it.
@@ -81,6 +86,7 @@ QUERN_FN f32 fragment_scale(f32 absmax) {
 // One block per row of X: fragment order, bf16 as is, or f16 scaled by the row's power of two.
 template <class D, class X, bool kBf16, int kThreads>
 QUERN_FN void fragment_activations(const KernelArgs& args) {
+  ptx::allow_next();
   FragmentActivations layout{args.m, args.k};
   i64 m = ptx::block_x();
   const X* row = static_cast<const X*>(args.x) + m * args.ldx;

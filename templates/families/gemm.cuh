@@ -154,12 +154,14 @@ struct Gemm {
   }
 
   static QUERN_FN void run(const KernelArgs& args) {
+    ptx::allow_next();
     Tile t = tile(args);
     u8* stages = ptx::shared_memory();
     f32 c[G.frags_n][G.frags_m][4] = {};
 
     Weights next;
     if (t.begin < t.end) load_weights(next, args, t, t.begin);
+    ptx::wait_previous();
     QUERN_UNROLL
     for (int i = 0; i < G.stages - 1; ++i) {
       if (t.begin + i < t.end) stage_activations(stages + i * G.stage_bytes(), args, t, t.begin + i);
@@ -190,6 +192,7 @@ struct Gemm {
 // Adds the partial sums of the splits in their order, then the bias. One thread per output.
 template <class Y, bool kBias, GemmGeometry G, int kThreads>
 QUERN_FN void sum_splits(const KernelArgs& args) {
+  ptx::wait_previous();
   i64 index = ptx::block_x() * kThreads + ptx::thread_x();
   if (index >= args.m * args.n) return;
   const f32* partial = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + G.partials(args.m, args.k));

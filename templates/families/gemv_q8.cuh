@@ -14,11 +14,10 @@ struct GemvQ8 {
 
   QUERN_FN GemvQ8(const KernelArgs& args, int slices, u8* shared) : layout{G.m, slices} {
     store = static_cast<const u8*>(args.workspace);
+    if constexpr (!G.fuse) ptx::wait_previous();
     if constexpr (G.stage) {
       if constexpr (G.fuse) {
-        bool wide = rows_are_wide<X>(args.x, args.ldx);
-        for (int i = ptx::thread_x(); i < G.m * slices; i += G.threads())
-          quantize_group<D>(shared, layout, static_cast<const X*>(args.x) + i / slices * args.ldx, i / slices, i % slices, wide);
+        quantize_rows<D, X>(shared, layout, args, ptx::thread_x(), G.threads());
       } else {
         for (int i = ptx::thread_x(); i < static_cast<int>(layout.bytes() / 8); i += G.threads())
           reinterpret_cast<u32x2*>(shared)[i] = ptx::load_cached(reinterpret_cast<const u32x2*>(store) + i);
@@ -28,8 +27,8 @@ struct GemvQ8 {
     }
   }
 
-  static QUERN_FN i32 dot4(const u32 (&w)[8], int first, u32x4 x) {
-    i32 sum = 0;
+  // `sum` plus the products of four quads.
+  static QUERN_FN i32 dot4(const u32 (&w)[8], int first, u32x4 x, i32 sum) {
     if constexpr (D::kSigned) {
       sum = ptx::dp4a_ss(w[first], x.x, sum), sum = ptx::dp4a_ss(w[first + 1], x.y, sum);
       sum = ptx::dp4a_ss(w[first + 2], x.z, sum), sum = ptx::dp4a_ss(w[first + 3], x.w, sum);
@@ -58,18 +57,21 @@ struct GemvQ8 {
       u32x4 x1 = ptx::load_cached(reinterpret_cast<const u32x4*>(store + layout.half(1)) + group);
       u32x2 meta = ptx::load_cached(reinterpret_cast<const u32x2*>(store + layout.meta()) + group);
       f32 xs = ptx::float_from_bits(meta.x);
-      i32 sum0 = static_cast<i16>(meta.y), sum1 = static_cast<i16>(meta.y >> 16);
+      f32 sum0 = f16_bits_to_f32(meta.y & 0xffffu), sum1 = f16_bits_to_f32(meta.y >> 16);
+      f32 bias = static_cast<f32>(D::kBias);
       QUERN_UNROLL
       for (int r = 0; r < G.rows; ++r) {
-        i32 dot0 = dot4(quads[r], 0, x0), dot1 = dot4(quads[r], 4, x1);
         f32 v;
         if constexpr (D::kScales == 1) {
-          v = ptx::mul(scale[r][0], static_cast<f32>(dot0 + dot1 - D::kBias * (sum0 + sum1)));
-          if constexpr (D::kOffset) v = ptx::fma(offset[r][0], static_cast<f32>(sum0 + sum1), v);
+          f32 dot = sum_to_f32(dot4(quads[r], 4, x1, dot4(quads[r], 0, x0, kIntegerZero)));
+          if constexpr (D::kBias != 0) dot = ptx::fma(-bias, sum0 + sum1, dot);
+          v = ptx::mul(scale[r][0], dot);
+          if constexpr (D::kOffset) v = ptx::fma(offset[r][0], sum0 + sum1, v);
         } else {
-          v = ptx::mul(scale[r][0], static_cast<f32>(dot0 - D::kBias * sum0));
-          v = ptx::fma(scale[r][1], static_cast<f32>(dot1 - D::kBias * sum1), v);
-          if constexpr (D::kOffset) v = ptx::fma(offset[r][0], static_cast<f32>(sum0), ptx::fma(offset[r][1], static_cast<f32>(sum1), v));
+          f32 dot0 = sum_to_f32(dot4(quads[r], 0, x0, kIntegerZero)), dot1 = sum_to_f32(dot4(quads[r], 4, x1, kIntegerZero));
+          if constexpr (D::kBias != 0) dot0 = ptx::fma(-bias, sum0, dot0), dot1 = ptx::fma(-bias, sum1, dot1);
+          v = ptx::fma(scale[r][1], dot1, ptx::mul(scale[r][0], dot0));
+          if constexpr (D::kOffset) v = ptx::fma(offset[r][0], sum0, ptx::fma(offset[r][1], sum1, v));
         }
         sum[r][m] = ptx::fma(xs, v, sum[r][m]);
       }

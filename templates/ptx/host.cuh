@@ -29,6 +29,10 @@ QUERN_FN i64 block_x() { return quern_host_lane()->block_x; }
 QUERN_FN void barrier() { quern_host_barrier(quern_host_lane()); }
 QUERN_FN void warp_barrier() { quern_host_exchange(quern_host_lane(), Collective::warp_barrier, nullptr, 0, nullptr); }
 
+// Launches follow one another here.
+QUERN_FN void wait_previous() {}
+QUERN_FN void allow_next() {}
+
 template <class T>
 QUERN_FN T shuffle_xor(T v, int mask) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move 4 or 8 bytes");

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <string>
 
+#include "runtime/cuda/driver_api.h"
+
 namespace {
 
 quern::test::FakeDriver state;
@@ -99,6 +101,10 @@ API int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, un
                             current_context > 0,
                             *static_cast<quern::KernelArgs*>(parameters[0])});
   return answer("cuLaunchKernel");
+}
+API int cuLaunchKernelEx(const quern::cuda::CUlaunchConfig* c, void* function, void** parameters, void** extra) {
+  return cuLaunchKernel(function, c->grid_x, c->grid_y, c->grid_z, c->block_x, c->block_y, c->block_z, c->shared_bytes, c->stream, parameters,
+                        extra);
 }
 API int cuStreamCreate(void** stream, unsigned) { return *stream = &stream_handle, answer("cuStreamCreate"); }
 API int cuStreamDestroy_v2(void*) { return answer("cuStreamDestroy_v2"); }
