@@ -1,0 +1,45 @@
+// One row of `quern bench`: the tuned and the default config of a problem, the read ceiling and cuBLAS, all timed in the same run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "bench/cublas.h"
+#include "quern/config.h"
+#include "quern/context.h"
+#include "quern/measurement.h"
+#include "quern/problem.h"
+#include "quern/result.h"
+#include "runtime/context_parts.h"
+#include "tuner/measurer.h"
+
+namespace quern::bench {
+
+struct Row {
+  Problem problem;
+  Config config;  // what the store answers for this problem
+  Provenance provenance = Provenance::fallback;
+  Verdict verdict = Verdict::ok;  // of `config`, verified in this run; the times are 0 unless it is ok
+  std::string reason;             // empty when ok
+  double us = 0;                  // whole op, weights rotating through more than three times the L2
+  double spread = 0;
+  double us_l2_warm = 0;
+  bool unstable = false;
+  Config default_config;
+  std::optional<double> default_us;       // timed side by side with `us`; absent when it failed
+  std::int64_t bytes = 0;                 // of the weights
+  std::optional<double> read_ceiling_us;  // fastest plain read of so many bytes; absent on the host
+  std::optional<double> bf16_us;          // cuBLAS, mul_mat only; absent when not measured
+};
+
+struct BenchParts {
+  Measurer* measurer = nullptr;  // on the device of `context`
+  const Context* context = nullptr;
+  const Cublas* cublas = nullptr;  // null: not measured
+};
+
+// Errors: those of the measurer, and kInvalidArgument for an impossible problem. A config that fails its check is a verdict, not an error.
+Result<Row> bench_problem(const BenchParts& parts, const Problem& problem, const MeasureSettings& settings);
+
+}  // namespace quern::bench

@@ -1,0 +1,160 @@
+#include "bench/launch_cost.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "runtime/artifact.h"
+#include "runtime/context_parts.h"
+#include "runtime/cuda/driver_api.h"
+#include "tuner/bench_data.h"
+
+namespace quern::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Below the depth at which the driver makes the caller wait for the GPU.
+constexpr int kLaunchesPerRound = 200;
+constexpr int kRounds = 25;
+
+double microseconds(Clock::time_point from, Clock::time_point to) { return std::chrono::duration<double, std::micro>(to - from).count(); }
+
+struct Operands {
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  LaunchArgs args;
+  KernelArgs kernel;
+};
+
+// Zeros are valid weights of every type, and what is computed does not matter here.
+Result<void*> zeros(Device& device, std::int64_t bytes, Operands& operands) {
+  QUERN_ASSIGN(auto buffer, device.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256))));
+  QUERN_TRY(device.fill(buffer->data(), 0, buffer->size()));
+  operands.buffers.push_back(std::move(buffer));
+  return operands.buffers.back()->data();
+}
+
+Result<Operands> make_operands(Device& device, const Problem& problem, std::size_t workspace_bytes) {
+  Operands o;
+  const bool product = problem.op == Op::mul_mat;
+  const bool repacking = problem.op == Op::to_planar || problem.op == Op::to_gguf;
+  const std::int64_t batches = problem.batch2 * problem.batch3;
+  const std::int64_t y_bytes = repacking ? weight_bytes(problem)
+                               : product ? batches * problem.m * problem.n * size_of(problem.y_type)
+                                         : batches * problem.n * problem.k * size_of(problem.y_type);
+  QUERN_ASSIGN(void* w, zeros(device, weight_bytes(problem), o));
+  QUERN_ASSIGN(void* x, zeros(device, product ? batches * problem.m * problem.k * size_of(problem.x_type) : 0, o));
+  QUERN_ASSIGN(void* y, zeros(device, y_bytes, o));
+  QUERN_ASSIGN(void* bias, zeros(device, problem.bias ? problem.n * size_of(problem.y_type) : 0, o));
+  QUERN_ASSIGN(void* workspace, zeros(device, static_cast<std::int64_t>(workspace_bytes), o));
+  o.args.w.data = w;
+  o.args.x.data = product ? x : nullptr;
+  o.args.y.data = y;
+  o.args.bias = problem.bias ? bias : nullptr;
+  o.args.workspace = workspace;
+  o.args.workspace_bytes = workspace_bytes;
+  o.kernel = {.w = w,
+              .x = x,
+              .y = y,
+              .bias = o.args.bias,
+              .workspace = workspace,
+              .m = problem.m,
+              .n = problem.n,
+              .k = problem.k,
+              .ldx = problem.k,
+              .ldy = product ? problem.n : problem.k,
+              .w_row_bytes = row_bytes(problem.type, problem.k),
+              .batch2 = problem.batch2,
+              .batch3 = problem.batch3,
+              .ratio2 = problem.ratio2,
+              .ratio3 = problem.ratio3};
+  return o;
+}
+
+// The least of many rounds: whatever else the machine does only ever adds.
+template <class LaunchOnce>
+Result<double> fastest_round(Device& device, Stream stream, LaunchOnce launch_once) {
+  double best = 1e300;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto start = Clock::now();
+    for (int i = 0; i < kLaunchesPerRound; ++i) QUERN_TRY(launch_once());
+    const auto end = Clock::now();
+    QUERN_TRY(device.synchronize(stream));
+    best = std::min(best, microseconds(start, end) / kLaunchesPerRound);
+  }
+  return best;
+}
+
+struct ReadyKernel {
+  std::unique_ptr<Module> module;
+  std::vector<Module::Function> functions;
+  std::vector<LaunchStep> steps;
+};
+
+// The kernel of the plan once more, as bare function handles.
+Result<ReadyKernel> load_bare(const ContextParts& parts, const Context& context, const Plan& plan) {
+  QUERN_ASSIGN(const KernelSource source, parts.kernels.render(plan.problem(), context.target(), plan.config()));
+  if (parts.compiler == nullptr) return Error{parts.compiler_missing};
+  QUERN_ASSIGN(const Binary binary, get_or_compile(*parts.store, *parts.compiler, source, context.target()));
+  ReadyKernel kernel{.steps = source.steps};
+  QUERN_ASSIGN(kernel.module, parts.device->load(binary));
+  for (const auto& step : kernel.steps) {
+    QUERN_ASSIGN(const auto function, kernel.module->function(step.entry, step.shared_bytes));
+    kernel.functions.push_back(function);
+  }
+  return kernel;
+}
+
+}  // namespace
+
+Result<LaunchCost> measure_launch_cost(const Context& context, const Problem& problem, const std::string& driver_library) {
+  if (context.target().kind != Target::Kind::cuda)
+    return Error{ErrorCode::kUnsupported, "launch cost: needs a CUDA device, found " + context.device_spec(), {}};
+  const ContextParts& parts = parts_of(context);
+  Device& device = *parts.device;
+  QUERN_ASSIGN(const Plan plan, context.plan(problem));
+  QUERN_ASSIGN(Operands operands, make_operands(device, problem, plan.workspace_bytes()));
+  QUERN_ASSIGN(const ReadyKernel kernel, load_bare(parts, context, plan));
+  QUERN_ASSIGN(const auto driver, cuda::open_driver(driver_library));
+  QUERN_ASSIGN(const Stream stream, device.create_stream());
+
+  cuda::CUcontext primary = nullptr, ignored = nullptr;
+  const int ordinal = std::stoi(context.device_spec().substr(context.device_spec().find(':') + 1));
+  cuda::CUdevice handle = 0;
+  driver->device_get(&handle, ordinal);
+  driver->primary_context_retain(&primary, handle);
+  driver->context_push(primary);  // both ways of launching find it current, as a program's own thread would have it
+  void* parameters[] = {&operands.kernel};
+  const auto bare = [&]() -> Status {
+    for (std::size_t i = 0; i < kernel.steps.size(); ++i) {
+      const auto& s = kernel.steps[i];
+      if (driver->launch_kernel(static_cast<cuda::CUfunction>(kernel.functions[i].handle), s.grid.x, s.grid.y, s.grid.z, s.block.x,
+                                s.block.y, s.block.z, s.shared_bytes, static_cast<cuda::CUstream>(stream), parameters,
+                                nullptr) != cuda::kSuccess)
+        return Error{ErrorCode::kLaunchFailed, "launch cost: cuLaunchKernel refused " + s.entry, {}};
+    }
+    return {};
+  };
+  const auto planned = fastest_round(device, stream, [&] { return plan.launch(stream, operands.args); });
+  const auto direct = fastest_round(device, stream, bare);
+  driver->context_pop(&ignored);
+  driver->primary_context_release(handle);
+  QUERN_TRY(device.destroy_stream(stream));
+  if (!planned) return Error{planned.error()};
+  if (!direct) return Error{direct.error()};
+  return LaunchCost{.plan_us = *planned, .driver_us = *direct};
+}
+
+Result<FirstLaunch> first_launch(const ContextOptions& options, const Problem& problem) {
+  const auto start = Clock::now();
+  QUERN_ASSIGN(const Context context, Context::open(options));
+  QUERN_ASSIGN(const Plan plan, context.plan(problem));
+  Device& device = *parts_of(context).device;
+  QUERN_ASSIGN(const Operands operands, make_operands(device, problem, plan.workspace_bytes()));
+  QUERN_TRY(plan.launch(nullptr, operands.args));
+  QUERN_TRY(device.synchronize(nullptr));
+  return FirstLaunch{.ms = microseconds(start, Clock::now()) / 1e3, .compile_count = context.compile_count()};
+}
+
+}  // namespace quern::bench

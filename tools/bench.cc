@@ -1,0 +1,267 @@
+// quern bench: speed, beside the read ceiling and cuBLAS, all measured in one run.
+#include "bench/bench.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <memory>
+
+#include "bench/launch_cost.h"
+#include "tools/command.h"
+#include "tools/interrupt.h"
+#include "tools/json_output.h"
+#include "tools/problem_source.h"
+#include "tools/progress.h"
+#include "tools/table.h"
+#include "tuner/workbench.h"
+
+namespace quern::tools {
+namespace {
+
+constexpr const char* kFirstLaunchCommand = "__first-launch";
+
+struct Options {
+  std::string device;
+  std::vector<std::string> ops{"mul_mat"}, types{"q4_0", "q8_0", "q4_k"}, layouts{"planar"};
+  std::vector<std::string> shapes;
+  std::vector<std::int64_t> ms;
+  std::string accuracy;
+  bool json = false;
+};
+
+struct Shape {
+  std::int64_t n = 0, k = 0;
+};
+
+// "14336,4096" or "14336x4096".
+Result<Shape> parse_shape(const std::string& text) {
+  Shape shape;
+  char separator = 0, extra = 0;
+  if (std::sscanf(text.c_str(), "%ld%c%ld%c", &shape.n, &separator, &shape.k, &extra) == 3 && (separator == ',' || separator == 'x') &&
+      shape.n > 0 && shape.k > 0)
+    return shape;
+  return Error{ErrorCode::kInvalidArgument, "--shape '" + text + "': needs N,K such as 14336,4096, both above zero", {}};
+}
+
+// On the host a kernel of this size takes a thousand times longer than on a GPU, and its time is of no interest.
+std::vector<std::string> default_shapes(bool host) {
+  return host ? std::vector<std::string>{"256,512"} : std::vector<std::string>{"14336,4096"};
+}
+std::vector<std::int64_t> default_ms(bool host) {
+  return host ? std::vector<std::int64_t>{1, 8} : std::vector<std::int64_t>{1, 2, 4, 8, 16, 64, 512, 2048};
+}
+
+Result<std::vector<Problem>> make_problems(const Options& options, bool host) {
+  std::vector<Problem> problems;
+  for (const auto& op : options.ops)
+    for (const auto& type : options.types)
+      for (const auto& text : options.shapes.empty() ? default_shapes(host) : options.shapes) {
+        QUERN_ASSIGN(const Shape shape, parse_shape(text));
+        for (const auto& layout : options.layouts)
+          for (const auto m : options.ms.empty() ? default_ms(host) : options.ms) {
+            Problem p{.op = *op_from_name(op),
+                      .type = *weight_type_from_name(type),
+                      .layout = *layout_from_name(layout),
+                      .n = shape.n,
+                      .k = shape.k};
+            p.m = p.op == Op::mul_mat ? m : 1;
+            if (p.op != Op::mul_mat) p.accuracy = Accuracy::exact;
+            if (p.op == Op::to_planar) p.layout = Layout::gguf;
+            if (p.op == Op::to_gguf) p.layout = Layout::planar;
+            if (!options.accuracy.empty()) p.accuracy = *accuracy_from_name(options.accuracy);
+            QUERN_TRY(validate(p));
+            if (problems.empty() || problems.back() != p) problems.push_back(p);
+          }
+      }
+  return problems;
+}
+
+struct LaunchFigures {
+  std::optional<bench::LaunchCost> cost;
+  std::optional<bench::FirstLaunch> first;  // of a second process
+};
+
+// Starts this program again: a fresh process, with nothing but the store.
+std::optional<bench::FirstLaunch> first_launch_elsewhere(const Environment& environment, const std::string& device,
+                                                         const Problem& problem) {
+  const std::string command =
+      fmt::format("'{}' {} --device {} '{}'", environment.executable, kFirstLaunchCommand, device, to_string(problem));
+  std::FILE* pipe = popen(command.c_str(), "re");
+  if (pipe == nullptr) return std::nullopt;
+  std::array<char, 256> line{};
+  const bool answered = std::fgets(line.data(), line.size(), pipe) != nullptr;
+  if (pclose(pipe) != 0 || !answered) return std::nullopt;
+  const Json answer = Json::parse(line.data(), nullptr, false);
+  if (!answer.is_object()) return std::nullopt;
+  return bench::FirstLaunch{.ms = answer.value("ms", 0.0), .compile_count = answer.value("compile_count", std::uint64_t{0})};
+}
+
+Json row_json(const bench::Row& r) {
+  const bool ok = r.verdict == Verdict::ok;
+  const auto when_ok = [&](double value) { return ok ? Json(value) : Json(nullptr); };
+  return {{"op", to_string(r.problem.op)},
+          {"type", to_string(r.problem.type)},
+          {"layout", to_string(r.problem.layout)},
+          {"m", r.problem.m},
+          {"n", r.problem.n},
+          {"k", r.problem.k},
+          {"class", to_string(r.problem.accuracy)},
+          {"family", r.config.family},
+          {"config", to_string(r.config)},
+          {"provenance", to_string(r.provenance)},
+          {"verdict", to_string(r.verdict)},
+          {"reason", r.reason},
+          {"us", when_ok(r.us)},
+          {"us_l2_warm", when_ok(r.us_l2_warm)},
+          {"spread", when_ok(r.spread)},
+          {"unstable", r.unstable},
+          {"bytes", r.bytes},
+          {"read_ceiling_us", json_or_null(r.read_ceiling_us)},
+          {"bf16_us", json_or_null(r.bf16_us)},
+          {"default_config", to_string(r.default_config)},
+          {"default_us", json_or_null(r.default_us)},
+          {"peers", Json::object()}};
+}
+
+void print_rows_json(const std::vector<bench::Row>& rows, const LaunchFigures& launch, const Context& context, const std::string& cublas) {
+  Json object{{"device", to_string(context.device())}, {"rows", Json::array()}, {"cublas", cublas.empty() ? Json(nullptr) : Json(cublas)}};
+  for (const auto& r : rows) object["rows"].push_back(row_json(r));
+  object["launch"] = nullptr;
+  if (launch.cost)
+    object["launch"] = {
+        {"plan_us", launch.cost->plan_us}, {"driver_us", launch.cost->driver_us}, {"overhead_us", launch.cost->overhead_us()}};
+  object["second_process"] = nullptr;
+  if (launch.first) object["second_process"] = {{"first_launch_ms", launch.first->ms}, {"compile_count", launch.first->compile_count}};
+  print_json(object);
+}
+
+void print_rows(const std::vector<bench::Row>& rows, int columns) {
+  using Align = Table::Align;
+  const auto optional_us = [](const std::optional<double>& us) { return us ? human_us(*us) : std::string("-"); };
+  Table table({{"problem", Align::left, true},
+               {"us", Align::right},
+               {"warm", Align::right},
+               {"read", Align::right},
+               {"of read", Align::right},
+               {"bf16", Align::right},
+               {"default", Align::right},
+               {"config", Align::left, true}});
+  for (const auto& r : rows) {
+    if (r.verdict != Verdict::ok) {
+      table.add({short_text(r.problem), "-", "-", "-", "-", "-", "-", std::string(to_string(r.verdict)) + ": " + r.reason});
+      continue;
+    }
+    const std::string share = r.read_ceiling_us ? fmt::format("{:.0f}%", *r.read_ceiling_us / r.us * 100) : "-";
+    const std::string from = r.provenance == Provenance::exact ? "" : fmt::format("({}) ", to_string(r.provenance));
+    table.add({short_text(r.problem), human_us(r.us) + (r.unstable ? "?" : ""), human_us(r.us_l2_warm), optional_us(r.read_ceiling_us),
+               share, optional_us(r.bf16_us), optional_us(r.default_us), from + to_string(r.config)});
+  }
+  fmt::print("{}", table.render(columns));
+  fmt::print(
+      "us: whole op, weights rotating; warm: weights in the L2; read: plain read of the weights' bytes; bf16: cuBLAS on dense weights\n");
+}
+
+void print_launch(const LaunchFigures& launch) {
+  if (launch.cost)
+    fmt::print("warm launch: {:.2f} us, the driver's own {:.2f} us, overhead {:.2f} us\n", launch.cost->plan_us, launch.cost->driver_us,
+               launch.cost->overhead_us());
+  if (launch.first)
+    fmt::print("second process: first launch done {:.0f} ms after it opened its context, {} kernels compiled\n", launch.first->ms,
+               launch.first->compile_count);
+}
+
+Result<std::vector<bench::Row>> measure_rows(const Environment& environment, const std::vector<Problem>& problems,
+                                             const bench::BenchParts& parts) {
+  Progress progress("bench", stderr, environment.progress_bar, environment.columns);
+  std::vector<bench::Row> rows;
+  for (const auto& problem : problems) {
+    if (interrupted().load()) return Error{ErrorCode::kCancelled, "interrupted", {}};
+    progress.update(static_cast<double>(rows.size()), static_cast<double>(problems.size()), short_text(problem));
+    QUERN_ASSIGN(auto row, bench::bench_problem(parts, problem, MeasureSettings{}));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+int run_bench(const Environment& environment, const Options& options) {
+  ContextOptions context_options = environment.context;
+  if (!options.device.empty()) context_options.device = options.device;
+  const auto context = Context::open(context_options);
+  if (!context) return fail(context.error());
+  const bool host = context->target().kind == Target::Kind::host;
+  const auto problems = make_problems(options, host);
+  if (!problems) return fail(problems.error());
+  const ContextParts& live = parts_of(*context);
+  if (!live.compiler) return fail(live.compiler_missing);
+
+  auto cublas = host ? Result<bench::Cublas>(Error{}) : bench::Cublas::open(environment.cublas);
+  if (!host && !cublas) fmt::print(stderr, "bench: bf16 is not measured: {}\n", cublas.error().message);
+  Workbench workbench(
+      {.device = live.device.get(), .compiler = live.compiler.get(), .store = live.store.get(), .render = live.kernels.render});
+  const auto rows =
+      measure_rows(environment, *problems, {.measurer = &workbench, .context = &*context, .cublas = cublas ? &*cublas : nullptr});
+  if (!rows) return fail(rows.error());
+
+  LaunchFigures launch;
+  if (!host)
+    if (const auto cost = bench::measure_launch_cost(*context, problems->front(), context_options.driver_library)) launch.cost = *cost;
+  launch.first = first_launch_elsewhere(environment, context->device_spec(), problems->front());
+
+  if (options.json) {
+    print_rows_json(*rows, launch, *context, cublas ? cublas->location() : "");
+  } else {
+    fmt::print("{}\n", to_string(context->device()));
+    if (host) fmt::print("times are this machine's CPU: they compare kernels here and say nothing about a GPU\n");
+    print_rows(*rows, environment.columns);
+    print_launch(launch);
+  }
+  for (const auto& r : *rows)
+    if (r.verdict != Verdict::ok) return fail(kFailedCheck, short_text(r.problem) + ": " + to_string(r.verdict) + ": " + r.reason);
+  return kDone;
+}
+
+int run_first_launch(const Environment& environment, const std::string& device, const std::string& text) {
+  const auto problem = problem_from_text(text);
+  if (!problem) return fail(problem.error());
+  ContextOptions options = environment.context;
+  options.device = device;
+  const auto first = bench::first_launch(options, *problem);
+  if (!first) return fail(first.error());
+  print_json({{"ms", first->ms}, {"compile_count", first->compile_count}});
+  return kDone;
+}
+
+void add_first_launch(CLI::App& app, Session& session) {
+  auto* sub = app.add_subcommand(kFirstLaunchCommand, "")->group("");
+  auto device = std::make_shared<std::string>();
+  auto problem = std::make_shared<std::string>();
+  sub->add_option("--device", *device)->required();
+  sub->add_option("PROBLEM", *problem)->required();
+  sub->callback([&session, device, problem] { session.exit_code = run_first_launch(session.environment, *device, *problem); });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Session& session) {
+  auto* sub = app.add_subcommand("bench", "Time kernels beside the read ceiling and cuBLAS");
+  auto options = std::make_shared<Options>();
+  sub->add_option("--device", options->device, "auto, host or cuda:N");
+  sub->add_option("--op", options->ops, "Ops")->delimiter(',')->check(CLI::IsMember(op_names()))->capture_default_str();
+  sub->add_option("--type", options->types, "Weight types")->delimiter(',')->check(CLI::IsMember(type_names()))->capture_default_str();
+  sub->add_option("--shape", options->shapes, "N,K; may be repeated (default: 14336,4096)");
+  sub->add_option("--m", options->ms, "Rows of X (default: 1,2,4,8,16,64,512,2048)")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+  sub->add_option("--layout", options->layouts, "Weight layouts")
+      ->delimiter(',')
+      ->check(CLI::IsMember(layout_names()))
+      ->capture_default_str();
+  sub->add_option("--class", options->accuracy, "Accuracy class")->check(CLI::IsMember(accuracy_names()));
+  sub->add_flag("--json", options->json, "One JSON object on stdout");
+  sub->callback([&session, options] { session.exit_code = run_bench(session.environment, *options); });
+  add_first_launch(app, session);
+}
+
+}  // namespace quern::tools

@@ -1,0 +1,72 @@
+// The command `quern`. The environment is read here and nowhere else in tools/.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "quern/version.h"
+#include "tools/command.h"
+
+namespace quern::tools {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+int terminal_columns() {
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::clamp<int>(size.ws_col, 80, 100) : 100;
+}
+
+std::string own_path() {
+  std::string path(4096, '\0');
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  path.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
+  return path;
+}
+
+Environment read_environment() {
+  Environment environment;
+  environment.context = from_environment();
+  environment.cublas = variable("QUERN_CUBLAS");
+  environment.progress_bar =
+      isatty(STDERR_FILENO) != 0 && variable("TERM") != "dumb" && variable("TERM") != "" && variable("NO_COLOR").empty();
+  environment.columns = terminal_columns();
+  environment.executable = own_path();
+  return environment;
+}
+
+int run(int argc, char** argv) {
+  Session session{.environment = read_environment()};
+  CLI::App app("JIT kernel generator and autotuner for GPU kernels that multiply by quantized weights", "quern");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("quern ") + kVersion + ", generator " + kGeneratorVersion);
+  app.footer("Exit codes: 0 done, 1 something failed its check, 2 usage, 3 environment");
+  add_tune(app, session);
+  add_sweep(app, session);
+  add_bench(app, session);
+  add_compile(app, session);
+  add_cache(app, session);
+  add_explain(app, session);
+  add_doctor(app, session);
+  add_worker(app, session);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return fail(kUsage, std::string(error.what()) + " (see quern --help)");
+  }
+  return std::fflush(stdout) == 0 ? session.exit_code : fail(kFailedCheck, "cannot write to stdout");
+}
+
+}  // namespace
+}  // namespace quern::tools
+
+int main(int argc, char** argv) { return quern::tools::run(argc, argv); }
