@@ -1,6 +1,7 @@
 #include "runtime/host/block_runner.h"
 
 #include <bit>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -146,7 +147,10 @@ void BlockRunner::run_lanes(void* self) {
     lane->returned = true;
     ++block.returned_;
     Lane* next = block.next_lane();
-    if (next == nullptr && block.returned_ < block.launch_.threads) block.fail(block.stuck());
+    if (next == nullptr && block.returned_ < block.launch_.threads) {
+      block.blame(block.stuck());
+      block.leave();
+    }
     block.current_ = next;
     if (next != nullptr && next->fiber == nullptr) continue;
     block.fibers_.give(lane->fiber);
@@ -206,12 +210,18 @@ void BlockRunner::make_ready(std::uint32_t warp) {
 void BlockRunner::run_next(Lane* self) {
   Lane* next = next_lane();
   if (next == self) return;
-  if (next == nullptr) fail(stuck());
+  if (next == nullptr) {
+    blame(stuck());
+    leave();
+  }
   current_ = next;
   Fiber* fiber = next->fiber;
   if (fiber == nullptr) {
     fiber = fibers_.take();
-    if (fiber == nullptr) fail("no memory for the stack of a fiber");
+    if (fiber == nullptr) {
+      blame("no memory for the stack of a fiber");
+      leave();
+    }
   } else {
     running_lane = next;
   }
@@ -238,9 +248,10 @@ void* BlockRunner::exchange(ptx::HostLane* lane, ptx::Collective collective, con
     warp.collective = collective;
     warp.bytes = bytes;
   } else if (warp.collective != collective || warp.bytes != bytes) {
-    fail("divergent warp collective: lane " + std::to_string(position) + " of warp " + std::to_string(w) + " calls " + name_of(collective) +
-         " of " + std::to_string(bytes) + " bytes while others wait in " + name_of(warp.collective) + " of " + std::to_string(warp.bytes) +
-         " bytes");
+    blame("divergent warp collective: lane " + std::to_string(position) + " of warp " + std::to_string(w) + " calls " +
+          name_of(collective) + " of " + std::to_string(bytes) + " bytes while others wait in " + name_of(warp.collective) + " of " +
+          std::to_string(warp.bytes) + " bytes");
+    leave();
   }
   std::uint8_t* deposits = warp.deposits[warp.parity];
   deposit_bytes(deposits + position * bytes, deposit, bytes);
@@ -285,12 +296,16 @@ void BlockRunner::wait(ptx::HostLane* lane, int pending) {
 void BlockRunner::fault(ptx::HostLane* lane, const char* what, const void* address) {
   char text[32];
   std::snprintf(text, sizeof text, "%p", address);
-  fail(std::string(what) + " at " + text + ", thread " + std::to_string(lane->thread_x));
+  blame(std::string(what) + " at " + text + ", thread " + std::to_string(lane->thread_x));
+  leave();
 }
 
-// Leaves the lane's fiber for good; run() abandons them all.
-void BlockRunner::fail(std::string what) {
-  error_ = "kernel " + launch_.function->name + ", block " + std::to_string(block_x_) + ": " + std::move(what);
+void BlockRunner::blame(const std::string& what) {
+  error_ = "kernel " + launch_.function->name + ", block " + std::to_string(block_x_) + ": " + what;
+}
+
+// Leaves the lane's fiber for good; run() abandons them all. Nothing on the fiber's stack is destroyed: no string may be alive there.
+void BlockRunner::leave() {
   fibers_.switch_to(fibers_.origin());
   __builtin_unreachable();
 }

@@ -81,7 +81,8 @@ class BlockRunner {
   void resume(Lane* lane);
   void make_ready(std::uint32_t warp);
   bool canary_intact() const;
-  [[noreturn]] void fail(std::string what);
+  void blame(const std::string& what);
+  [[noreturn]] void leave();
   std::string stuck() const;
   std::uint32_t random();
   Lane& lane_of(ptx::HostLane* lane) { return *static_cast<Lane*>(lane); }
