@@ -9,40 +9,36 @@ namespace quern::decode {
 struct q4_k {
   static constexpr auto kFields = planar::q4_k_fields;
   static constexpr int kBlock = 256, kSlices = 8, kScales = 2, kBias = 0;
-  static constexpr bool kDense = false, kSigned = false, kOffset = true;
+  static constexpr bool kDense = false, kSigned = false, kOffset = true, kSuper = true, kDotsFit16 = true;
   static constexpr int quad_k(int slice, int quad) { return 64 * (slice / 2) + 32 * (quad / 4) + 16 * (slice % 2) + 4 * (quad % 4); }
 
   struct Slice {
     u32 q[4];
-    u32 d;        // d low, dmin high
-    u32 scales;   // bytes: sc of sub 2c, sc of sub 2c+1, m of sub 2c, m of sub 2c+1
+    u32 header[4];  // d and dmin, then the 12 bytes
+    int pair;       // c: which pair of subs
   };
-  // The 6-bit scales and mins of subs 2c and 2c+1 out of the 12 bytes: subs 0-3 lie in bytes 0-7, subs 4-7 in the low and high nibbles of
-  // bytes 8-11 with their top two bits in bytes 0-7.
-  static QUERN_FN u32 unpack_scales(const u32 (&header)[4], int c) {
-    int shift = 16 * (c & 1);
-    u32 b0 = header[1] >> shift, b1 = header[2] >> shift, b2 = header[3] >> shift;
-    u32 sc = c < 2 ? b0 & 0x3f3fu : (b2 & 0x0f0fu) | ((b0 >> 2) & 0x3030u);
-    u32 m = c < 2 ? b1 & 0x3f3fu : ((b2 >> 4) & 0x0f0fu) | ((b1 >> 2) & 0x3030u);
-    return sc | m << 16;
-  }
   template <class View>
   static QUERN_FN Slice load(const View& view, int block, int slice) {
     Slice s;
     load_words<View::template alignment<0>()>(s.q, view.template field<0>(block) + 16 * slice);
-    u32 header[4];  // d and dmin, then the 12 bytes
-    load_words<View::template alignment<1>()>(header, view.template field<1>(block));
-    s.d = header[0];
-    s.scales = unpack_scales(header, slice / 2);
+    load_words<View::template alignment<1>()>(s.header, view.template field<1>(block));
+    s.pair = slice / 2;
     return s;
   }
   static QUERN_FN u32 quad(const Slice& s, int q) { return (q < 4 ? s.q[q % 4] : s.q[q % 4] >> 4) & 0x0f0f0f0fu; }
-  static QUERN_FN f32 scale(const Slice& s, int group) {
-    return ptx::mul(f16_bits_to_f32(s.d & 0xffffu), byte_to_f32(s.scales, group));
+  // Bytes: sc of subs 2c and 2c+1, m of subs 2c and 2c+1. Subs 0-3 lie in bytes 0-7, subs 4-7 in the low and high nibbles of bytes 8-11 with
+  // their top two bits in bytes 0-7.
+  static QUERN_FN u32 packed_scales(const Slice& s) {
+    int shift = 16 * (s.pair & 1);
+    u32 b0 = s.header[1] >> shift, b1 = s.header[2] >> shift, b2 = s.header[3] >> shift;
+    u32 sc = s.pair < 2 ? b0 & 0x3f3fu : (b2 & 0x0f0fu) | ((b0 >> 2) & 0x3030u);
+    u32 m = s.pair < 2 ? b1 & 0x3f3fu : ((b2 >> 4) & 0x0f0fu) | ((b1 >> 2) & 0x3030u);
+    return sc | m << 16;
   }
-  static QUERN_FN f32 offset(const Slice& s, int group) {
-    return -ptx::mul(f16_bits_to_f32(s.d >> 16), byte_to_f32(s.scales, 2 + group));
-  }
+  static QUERN_FN f32 super_scale(const Slice& s) { return f16_bits_to_f32(s.header[0] & 0xffffu); }
+  static QUERN_FN f32 super_offset(const Slice& s) { return f16_bits_to_f32(s.header[0] >> 16); }
+  static QUERN_FN f32 scale(const Slice& s, int group) { return ptx::mul(super_scale(s), byte_to_f32(packed_scales(s), group)); }
+  static QUERN_FN f32 offset(const Slice& s, int group) { return -ptx::mul(super_offset(s), byte_to_f32(packed_scales(s), 2 + group)); }
 };
 
 }  // namespace quern::decode

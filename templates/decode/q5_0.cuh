@@ -8,7 +8,7 @@ namespace quern::decode {
 struct q5_0 {
   static constexpr auto kFields = planar::q5_0_fields;
   static constexpr int kBlock = 32, kSlices = 1, kScales = 1, kBias = 16;
-  static constexpr bool kDense = false, kSigned = false, kOffset = false;
+  static constexpr bool kDense = false, kSigned = false, kOffset = false, kSuper = false;
   static constexpr int quad_k(int, int quad) { return 4 * quad; }
 
   struct Slice {

@@ -8,7 +8,7 @@ namespace quern::decode {
 struct q8_0 {
   static constexpr auto kFields = planar::q8_0_fields;
   static constexpr int kBlock = 32, kSlices = 1, kScales = 1, kBias = 0;
-  static constexpr bool kDense = false, kSigned = true, kOffset = false;
+  static constexpr bool kDense = false, kSigned = true, kOffset = false, kSuper = false;
   static constexpr int quad_k(int, int quad) { return 4 * quad; }
 
   struct Slice {

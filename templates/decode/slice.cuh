@@ -18,12 +18,13 @@ constexpr int slice_block() {
 // Position along K of quad `quad` of the row's slice `s`.
 template <class D>
 QUERN_FN int quad_position(int s, int quad) {
-  return s / D::kSlices * slice_block<D>() + D::quad_k(s % D::kSlices, quad);
+  u32 block = static_cast<u32>(s) / D::kSlices, slice = static_cast<u32>(s) % D::kSlices;  // unsigned: a shift and a mask
+  return static_cast<int>(block) * slice_block<D>() + D::quad_k(static_cast<int>(slice), quad);
 }
 
 template <class D, class View>
 QUERN_FN typename D::Slice load_slice(const View& view, int s) {
-  return D::load(view, s / D::kSlices, s % D::kSlices);
+  return D::load(view, static_cast<int>(static_cast<u32>(s) / D::kSlices), static_cast<int>(static_cast<u32>(s) % D::kSlices));
 }
 
 // Byte `e` of a packed quad as an exact f32, bias removed.

@@ -51,7 +51,7 @@ QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, cons
   int group = static_cast<int>(m) * static_cast<int>(layout.slices) + s;
   reinterpret_cast<u32*>(store + layout.half(q / 4))[group * 4 + q % 4] = word;
   if (q == 0)
-    reinterpret_cast<u32x2*>(store + layout.meta())[group] = {ptx::bits_of(scale), ptx::pack_f16x2(static_cast<f32>(sum), static_cast<f32>(other))};
+    reinterpret_cast<u32x2*>(store + layout.meta())[group] = {ptx::bits_of(scale), (static_cast<u32>(sum) & 0xffffu) | static_cast<u32>(other) << 16};
 }
 
 // Every group of every row, shared out among `threads` threads (a multiple of 32), of which this is number `thread`.

@@ -28,16 +28,19 @@ struct Gemv {
             warp_k * G.lanes + lane};
   }
 
-  static QUERN_FN void load(Weights& w, const KernelArgs& args, i64 row, int slice, int slices) {
+  using View = RowView<D, Layout>;
+  // The rows of one pass. Rows past the end stand for the last one and are not written.
+  static QUERN_FN void aim(View (&views)[G.rows], const KernelArgs& args, i64 row) {
     QUERN_UNROLL
-    for (int r = 0; r < G.rows; ++r) {
-      i64 n = row + r < args.n ? row + r : args.n - 1;  // rows past the end read the last one and are not written
-      auto view = RowView<D, Layout>::of(args, n);
+    for (int r = 0; r < G.rows; ++r) views[r] = View::of(args, row + r < args.n ? row + r : args.n - 1);
+  }
+
+  static QUERN_FN void load(Weights& w, const View (&views)[G.rows], int slice, int slices) {
+    QUERN_UNROLL
+    for (int u = 0; u < G.unroll; ++u) {
+      int s = slice + u * G.lanes * G.warps_k;
       QUERN_UNROLL
-      for (int u = 0; u < G.unroll; ++u) {
-        int s = slice + u * G.lanes * G.warps_k;
-        w.slice[r][u] = s < slices ? load_slice<D>(view, s) : typename D::Slice{};
-      }
+      for (int r = 0; r < G.rows; ++r) w.slice[r][u] = s < slices ? load_slice<D>(views[r], s) : typename D::Slice{};
     }
   }
 
@@ -79,8 +82,10 @@ struct Gemv {
     i64 groups = G.row_groups(args.n) - ptx::block_x() * G.passes;
     int passes = groups < G.passes ? static_cast<int>(groups) : G.passes;
 
+    View views[G.rows];
+    aim(views, args, at.row);
     Weights next;
-    load(next, args, at.row, at.first, slices);
+    load(next, views, at.first, slices);
     Policy policy(args, slices, ptx::shared_memory() + G.partial_bytes());
 
     i64 row = at.row;
@@ -91,9 +96,9 @@ struct Gemv {
         Weights now = next;
         int current = slice;
         bool last = i + 1 == per_pass;
-        i64 next_row = last ? row + G.rows_per_block() : row;
         slice = last ? at.first : slice + kStep;
-        if (!last || pass + 1 < passes) load(next, args, next_row, slice, slices);
+        if (last && pass + 1 < passes) aim(views, args, row + G.rows_per_block());
+        if (!last || pass + 1 < passes) load(next, views, slice, slices);
         QUERN_UNROLL
         for (int u = 0; u < G.unroll; ++u) {
           int s = current + u * G.lanes * G.warps_k;
@@ -101,7 +106,7 @@ struct Gemv {
         }
         if (last) {
           finish(sum, args, row);
-          row = next_row;
+          row += G.rows_per_block();
         }
       }
     }

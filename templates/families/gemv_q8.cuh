@@ -39,41 +39,73 @@ struct GemvQ8 {
     return sum;
   }
 
+  // Products of the slice's 32 weights and quants, biases removed and scales applied: what one quant step of the activations is worth.
+  struct Scales {
+    u32 packed;
+    f32 scale[2], offset[2];
+
+    QUERN_FN explicit Scales(const typename D::Slice& slice) {
+      if constexpr (D::kSuper) {
+        packed = D::packed_scales(slice);
+        scale[0] = D::super_scale(slice), offset[0] = D::kOffset ? -D::super_offset(slice) : 0.0f;
+      } else {
+        QUERN_UNROLL
+        for (int g = 0; g < D::kScales; ++g) scale[g] = D::scale(slice, g), offset[g] = D::offset(slice, g);
+      }
+    }
+  };
+
+  // -kBias for half 0, half 1 or both, as the bytes of a two-way dot product with the pair of sums.
+  static constexpr u32 bias_bytes(bool first, bool second) {
+    u32 bias = static_cast<u32>(-D::kBias) & 0xffu;
+    return (first ? bias : 0u) | (second ? bias << 8 : 0u);
+  }
+
+  static QUERN_FN f32 product(const u32 (&quads)[8], const Scales& w, u32x4 x0, u32x4 x1, u32 sums) {
+    if constexpr (D::kScales == 1) {
+      i32 dot = dot4(quads, 4, x1, dot4(quads, 0, x0, kIntegerZero));
+      if constexpr (D::kBias != 0) dot = ptx::dp2a_lo_ss(sums, bias_bytes(true, true), dot);
+      f32 v = ptx::mul(w.scale[0], sum_to_f32(dot));
+      if constexpr (D::kOffset) v = ptx::fma(w.offset[0], sum_to_f32(ptx::dp2a_lo_ss(sums, 0x0101u, kIntegerZero)), v);
+      return v;
+    } else {
+      i32 dot0 = dot4(quads, 0, x0, 0), dot1 = dot4(quads, 4, x1, 0);
+      if constexpr (D::kBias != 0)
+        dot0 = ptx::dp2a_lo_ss(sums, bias_bytes(true, false), dot0), dot1 = ptx::dp2a_lo_ss(sums, bias_bytes(false, true), dot1);
+      if constexpr (D::kSuper) {
+        f32 total;
+        if constexpr (D::kDotsFit16)
+          total = sum_to_f32(ptx::dp2a_lo_su(ptx::prmt(static_cast<u32>(dot0), static_cast<u32>(dot1), 0x5410u), w.packed, kIntegerZero));
+        else
+          total = static_cast<f32>(dot0 * static_cast<i8>(w.packed) + dot1 * static_cast<i8>(w.packed >> 8));
+        f32 v = ptx::mul(w.scale[0], total);
+        if constexpr (D::kOffset) v = ptx::fma(w.offset[0], sum_to_f32(ptx::dp2a_hi_su(sums, w.packed, kIntegerZero)), v);
+        return v;
+      } else {
+        f32 v = ptx::fma(w.scale[1], static_cast<f32>(dot1), ptx::mul(w.scale[0], static_cast<f32>(dot0)));
+        if constexpr (D::kOffset) {
+          v = ptx::fma(w.offset[0], static_cast<f32>(static_cast<i16>(sums)), v);
+          v = ptx::fma(w.offset[1], static_cast<f32>(static_cast<i16>(sums >> 16)), v);
+        }
+        return v;
+      }
+    }
+  }
+
   template <class Slices>
   QUERN_FN void accumulate(f32 (&sum)[G.rows][G.m], const Slices& w, int u, int s) const {
-    u32 quads[G.rows][8];
-    f32 scale[G.rows][D::kScales], offset[G.rows][D::kScales];
-    QUERN_UNROLL
-    for (int r = 0; r < G.rows; ++r) {
-      QUERN_UNROLL
-      for (int q = 0; q < 8; ++q) quads[r][q] = D::quad(w[r][u], q);
-      QUERN_UNROLL
-      for (int g = 0; g < D::kScales; ++g) scale[r][g] = D::scale(w[r][u], g), offset[r][g] = D::offset(w[r][u], g);
-    }
     QUERN_UNROLL
     for (int m = 0; m < G.m; ++m) {
       int group = m * static_cast<int>(layout.slices) + s;
       u32x4 x0 = ptx::load_cached(reinterpret_cast<const u32x4*>(store + layout.half(0)) + group);
       u32x4 x1 = ptx::load_cached(reinterpret_cast<const u32x4*>(store + layout.half(1)) + group);
       u32x2 meta = ptx::load_cached(reinterpret_cast<const u32x2*>(store + layout.meta()) + group);
-      f32 xs = ptx::float_from_bits(meta.x);
-      f32 sum0 = f16_bits_to_f32(meta.y & 0xffffu), sum1 = f16_bits_to_f32(meta.y >> 16);
-      f32 bias = static_cast<f32>(D::kBias);
       QUERN_UNROLL
       for (int r = 0; r < G.rows; ++r) {
-        f32 v;
-        if constexpr (D::kScales == 1) {
-          f32 dot = sum_to_f32(dot4(quads[r], 4, x1, dot4(quads[r], 0, x0, kIntegerZero)));
-          if constexpr (D::kBias != 0) dot = ptx::fma(-bias, sum0 + sum1, dot);
-          v = ptx::mul(scale[r][0], dot);
-          if constexpr (D::kOffset) v = ptx::fma(offset[r][0], sum0 + sum1, v);
-        } else {
-          f32 dot0 = sum_to_f32(dot4(quads[r], 0, x0, kIntegerZero)), dot1 = sum_to_f32(dot4(quads[r], 4, x1, kIntegerZero));
-          if constexpr (D::kBias != 0) dot0 = ptx::fma(-bias, sum0, dot0), dot1 = ptx::fma(-bias, sum1, dot1);
-          v = ptx::fma(scale[r][1], dot1, ptx::mul(scale[r][0], dot0));
-          if constexpr (D::kOffset) v = ptx::fma(offset[r][0], sum0, ptx::fma(offset[r][1], sum1, v));
-        }
-        sum[r][m] = ptx::fma(xs, v, sum[r][m]);
+        u32 quads[8];
+        QUERN_UNROLL
+        for (int q = 0; q < 8; ++q) quads[q] = D::quad(w[r][u], q);
+        sum[r][m] = ptx::fma(ptx::float_from_bits(meta.x), product(quads, Scales(w[r][u]), x0, x1, meta.y), sum[r][m]);
       }
     }
   }

@@ -7,8 +7,8 @@
 namespace quern {
 
 // 8-bit activations. One group is the 32 activations that meet one slice of weights: 16 that meet quads 0-3 and 16 that meet quads 4-7.
-//   first half  [m][slices][16 bytes], second half [m][slices][16 bytes], meta [m][slices] {f32 scale, f16 sum of half 0, f16 sum of half 1}
-// The sums are of the quants, at most 16 * 127: exact in f16.
+//   first half  [m][slices][16 bytes], second half [m][slices][16 bytes], meta [m][slices] {f32 scale, i16 sum of half 0, i16 sum of half 1}
+// The sums are of the quants.
 struct QuantizedActivations {
   long long m, slices;
   constexpr long long half(int h) const { return h * m * slices * 16; }

@@ -22,8 +22,8 @@ struct GemvGeometry {
   constexpr int rows_per_block() const { return warps / warps_k * rows_per_warp(); }
   constexpr long long row_groups(long long n) const { return ceil_div(n, rows_per_block()); }
   constexpr long long grid(long long n) const { return ceil_div(row_groups(n), passes); }
-  // f32 partial sums that the warps of a row hand to its first warp.
-  constexpr long long partial_bytes() const { return warps_k > 1 ? 4LL * warps * rows_per_warp() * m : 0; }
+  // f32 partial sums that the warps of a row hand to its first warp; 16-byte vectors follow them.
+  constexpr long long partial_bytes() const { return warps_k > 1 ? round_up(4LL * warps * rows_per_warp() * m, 16) : 0; }
 };
 
 // Activations quantized to 8 bits.

@@ -126,6 +126,22 @@ QUERN_FN i32 dp4a_us(u32 a, u32 b, i32 c) {
   asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
   return d;
 }
+// Two products of signed halves of a and bytes of b added to c: bytes 0 and 1 (lo) or 2 and 3 (hi), signed or unsigned.
+QUERN_FN i32 dp2a_lo_ss(u32 a, u32 b, i32 c) {
+  i32 d;
+  asm("dp2a.lo.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+QUERN_FN i32 dp2a_lo_su(u32 a, u32 b, i32 c) {
+  i32 d;
+  asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+QUERN_FN i32 dp2a_hi_su(u32 a, u32 b, i32 c) {
+  i32 d;
+  asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
 // Byte permute: byte i of the result is byte (selector nibble i) of {b,a}; selectors 0..7 only.
 QUERN_FN u32 prmt(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 // Low 32 bits of {high,low} >> shift; shift 0..31.

@@ -109,6 +109,17 @@ QUERN_FN i32 dp4a(u32 a, u32 b, i32 c) {
 }
 QUERN_FN i32 dp4a_ss(u32 a, u32 b, i32 c) { return dp4a<i8>(a, b, c); }
 QUERN_FN i32 dp4a_us(u32 a, u32 b, i32 c) { return dp4a<u8>(a, b, c); }
+// Two products of signed halves of a and bytes first, first+1 of b.
+template <class B>
+QUERN_FN i32 dp2a(u32 a, u32 b, int first, i32 c) {
+  u32 sum = static_cast<u32>(c);
+  for (int i = 0; i < 2; ++i)
+    sum += static_cast<u32>(static_cast<i32>(static_cast<i16>(a >> (16 * i))) * static_cast<i32>(static_cast<B>(b >> (8 * (first + i)))));
+  return static_cast<i32>(sum);
+}
+QUERN_FN i32 dp2a_lo_ss(u32 a, u32 b, i32 c) { return dp2a<i8>(a, b, 0, c); }
+QUERN_FN i32 dp2a_lo_su(u32 a, u32 b, i32 c) { return dp2a<u8>(a, b, 0, c); }
+QUERN_FN i32 dp2a_hi_su(u32 a, u32 b, i32 c) { return dp2a<u8>(a, b, 2, c); }
 // Byte permute: byte i of the result is byte (selector nibble i) of {b,a}; selectors 0..7 only.
 QUERN_FN u32 prmt(u32 a, u32 b, u32 selector) {
   const u64 bytes = static_cast<u64>(b) << 32 | a;
