@@ -1,6 +1,7 @@
 // Several processes on one store: one compile per key, owners that die or stop, and forks (field cases 29, 31, 33, 36).
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 
 #include <atomic>
@@ -20,7 +21,9 @@ class Pipe {
   Pipe() { EXPECT_EQ(pipe(ends_), 0); }
   ~Pipe() { ::close(ends_[0]), ::close(ends_[1]); }
   void signal() { EXPECT_EQ(::write(ends_[1], "x", 1), 1); }
-  void wait() {
+  void wait() {  // ends, with a failure, if the other side died without a signal
+    pollfd end{ends_[0], POLLIN, 0};
+    ASSERT_EQ(::poll(&end, 1, 20000), 1);
     char byte = 0;
     EXPECT_EQ(::read(ends_[0], &byte, 1), 1);
   }
