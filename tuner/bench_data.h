@@ -2,9 +2,10 @@
 //
 //   W, X      exactly sized buffers on the host, where a sanitizer watches; on a GPU each is followed and preceded by 0xFF guard bytes
 //             (NaN in every float type, an extreme scale in every block type), so that a result which depends on them is wrong
-//   Y         poisoned with 0xFF, which no kernel writes (a computed NaN is 0x7FFFFFFF on CUDA and 0xFFC00000 on x86), between two fences;
-//             for repacking, whose bytes may be anything, poisoned with the complement of the right answer
-//   gaps      between rows of X: 0xFF; between rows of Y: poison that must survive
+//   Y         poisoned between two fences. The poison is a huge finite value of every float type, not a NaN: x86 hands a NaN's payload on, so
+//             that a kernel which read a guard byte would seem not to have written. For repacking, whose bytes may be anything, it is the
+//             complement of the right answer
+//   gaps      between rows of X: guard bytes; between rows of Y: poison that must survive
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,9 @@ namespace quern {
 
 inline constexpr std::size_t kFenceBytes = 256;
 inline constexpr unsigned char kFenceByte = 0xA5;
-inline constexpr unsigned char kPoisonByte = 0xFF;
+inline constexpr unsigned char kGuardByte = 0xFF;
+inline constexpr unsigned char kPoisonByte = 0xFB;   // -2.6e36 in f32 and bf16, -65376 in f16
+inline constexpr unsigned char kScratchByte = 0x7F;  // 3.4e38 in f32 and bf16, NaN in f16
 
 // Bytes of the problem's weights, all batches: what a kernel has to read at least.
 std::int64_t weight_bytes(const Problem& problem);

@@ -36,7 +36,7 @@ Status LoadedKernel::run(const KernelArgs& args) {
 Status LoadedKernel::poison_workspace() {
   if (!workspace_) return {};
   QUERN_TRY(device_.fill(workspace_->data(), kFenceByte, workspace_->size()));
-  return device_.fill(workspace(), kPoisonByte, source_.workspace_bytes);
+  return device_.fill(workspace(), kScratchByte, source_.workspace_bytes);
 }
 
 Result<std::string> LoadedKernel::workspace_fault() const {

@@ -1,5 +1,5 @@
-// A compiled kernel on a device with its scratch, ready to be launched. Scratch lies between fences and is filled with 0xFF: a kernel that
-// relies on its contents gets NaN.
+// A compiled kernel on a device with its scratch, ready to be launched. Scratch lies between fences and is filled with a huge value: a
+// kernel that relies on its contents shows.
 #pragma once
 
 #include <memory>

@@ -114,21 +114,21 @@ Found supported(const Family& family, const std::vector<SweepCase>& candidates, 
 
 class CaseList {
  public:
-  CaseList(const SweepOptions& options, const Target& target) : options_(options), target_(target) {}
+  CaseList(const SweepOptions& options, const Target& target) : options_(options), target_(target), families_(all_families()) {}
 
   void add(Op op, WeightType type, Layout layout) {
     Problem base;
     base.op = op;
     base.type = type;
     base.layout = layout;
-    for (const Family* family : all_families())
+    for (const Family* family : families_)
       if (wanted(options_.families, std::string(family->name()))) add_family(*family, base);
   }
 
   // Shapes that once broke something: more than 65535 rows or batches, offsets past 2^31.
   void add_large(Layout layout) {
     const Shape shapes[] = {{1, 125696, 32}, {2, 250880, 32}, {1, 524289, 4096}};
-    for (const Family* family : all_families()) {
+    for (const Family* family : families_) {
       if (!wanted(options_.families, std::string(family->name()))) continue;
       for (const Shape& s : shapes) add_default(*family, at(Problem{Op::mul_mat, WeightType::q4_0, layout}, s), 0);
       Problem many = at(Problem{Op::mul_mat, WeightType::q4_0, layout}, {1, 1, 32});
@@ -217,6 +217,7 @@ class CaseList {
 
   const SweepOptions& options_;
   const Target& target_;
+  std::vector<const Family*> families_;
   std::vector<SweepCase> cases_;
   std::string last_reason_;
 };

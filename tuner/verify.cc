@@ -57,6 +57,21 @@ std::string number(double value) {
 
 Verification failure(Verdict verdict, std::string reason) { return Verification{verdict, std::move(reason), 0, 0, 0}; }
 
+// Whether every byte of the element still is as poison() left it.
+bool untouched(const BenchData& data, const std::vector<std::byte>& y, std::size_t at, std::size_t bytes) {
+  if (bytes == 4) {
+    std::uint32_t bits;
+    std::memcpy(&bits, y.data() + at, 4);
+    return bits == kPoisonByte * 0x01010101u;
+  }
+  if (bytes == 2) {
+    std::uint16_t bits;
+    std::memcpy(&bits, y.data() + at, 2);
+    return bits == kPoisonByte * 0x0101u;
+  }
+  return y[at] == data.poison_at(at);  // repacking
+}
+
 // Elements still poisoned, and gaps that no longer are. Ok when all are as they should be.
 Verification check_written(const BenchData& data, const std::vector<std::byte>& y) {
   const std::size_t element = static_cast<std::size_t>(data.y_element_bytes());
@@ -65,12 +80,10 @@ Verification check_written(const BenchData& data, const std::vector<std::byte>& 
   std::size_t unwritten = 0, first = 0;
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t c = 0; c < ld && (r * ld + c) * element < y.size(); ++c) {
-      const std::size_t at = (r * ld + c) * element;
-      bool untouched = true;
-      for (std::size_t b = 0; b < element; ++b) untouched = untouched && y[at + b] == data.poison_at(at + b);
-      if (c >= columns && !untouched)
+      const bool left = untouched(data, y, (r * ld + c) * element, element);
+      if (c >= columns && !left)
         return failure(Verdict::out_of_bounds_write, "the gap after row " + std::to_string(r) + " of the output was written");
-      if (c < columns && untouched && unwritten++ == 0) first = at / element;
+      if (c < columns && left && unwritten++ == 0) first = r * ld + c;
     }
   if (unwritten == 0) return {};
   return failure(Verdict::incomplete_output, std::to_string(unwritten) + " of " + std::to_string(rows * columns) +

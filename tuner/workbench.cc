@@ -101,7 +101,9 @@ std::vector<std::vector<Launch>> Workbench::rotating(const LoadedKernel& kernel)
 Status Workbench::time_kernel(const LoadedKernel& kernel, const MeasureSettings& settings, Measurement& m) {
   const auto ops = rotating(kernel);
   double least = 0, most = 0;
-  for (int attempt = 0; attempt <= settings.repeats; ++attempt) {
+  // A host time is of use only to compare within a run, and a launch there may take a second: no repeats, and one warm op.
+  const bool host = tools_.device->info().target.kind == Target::Kind::host;
+  for (int attempt = 0; attempt <= (host ? 0 : settings.repeats); ++attempt) {
     QUERN_ASSIGN(const Timing t, tools_.device->time(ops, settings.max_samples, settings.max_seconds));
     const double spread = relative_spread(t);
     if (attempt == 0 || spread < m.spread) m.us = t.us_median, m.spread = spread;
@@ -110,7 +112,7 @@ Status Workbench::time_kernel(const LoadedKernel& kernel, const MeasureSettings&
     if (m.spread <= settings.spread_limit) break;
   }
   m.unstable = m.spread > settings.spread_limit || most > least * (1 + kDriftLimit);
-  const std::vector<std::vector<Launch>> warm(static_cast<std::size_t>(kWarmOps), ops.front());
+  const std::vector<std::vector<Launch>> warm(static_cast<std::size_t>(host ? 1 : kWarmOps), ops.front());
   QUERN_ASSIGN(const Timing t, tools_.device->time(warm, settings.max_samples, settings.max_seconds / 4));
   m.us_l2_warm = t.us_median;
   return {};
@@ -126,7 +128,8 @@ Result<std::vector<Timing>> Workbench::compare(const std::vector<Config>& config
     kernels.push_back(std::move(kernel));
   }
   std::vector<std::vector<Timing>> rounds(configs.size());
-  for (int round = 0; round < kCompareRounds; ++round)
+  const bool host = tools_.device->info().target.kind == Target::Kind::host;
+  for (int round = 0; round < (host ? 1 : kCompareRounds); ++round)
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       QUERN_ASSIGN(const Timing t, tools_.device->time(rotating(*kernels[i]), settings.max_samples, settings.max_seconds));
       rounds[i].push_back(t);

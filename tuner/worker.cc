@@ -1,5 +1,6 @@
 #include "tuner/worker.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
@@ -54,9 +55,9 @@ std::string Worker::end_child() {
   int status = 0;
   pid_t ended = 0;
   // A child that died of its own leaves its own status; give it a moment, for a closing socket precedes the end of the process.
-  for (int i = 0; i < 100 && ended == 0; ++i) {
+  for (int i = 0; i < 1000 && ended == 0; ++i) {
     ended = ::waitpid(child_, &status, WNOHANG);
-    if (ended == 0 && i < 99) ::usleep(2000);
+    if (ended == 0) ::usleep(2000);
   }
   if (ended == 0) {
     ::kill(child_, SIGKILL);
@@ -92,7 +93,8 @@ Status Worker::ensure_started() {
   auto line = pipe_->read(after(options_.start_seconds), options_.stop);
   if (!line) {
     const std::string how = end_child();
-    if (line.error().code == ErrorCode::kCancelled) return line.error();
+    // An interrupt from the terminal reaches a child that does not ignore it yet.
+    if (options_.stop != nullptr && options_.stop->load()) return Error{ErrorCode::kCancelled, "worker: asked to stop", {}};
     return Error{ErrorCode::kEnvironment, "worker did not start (" + line.error().message + "; " + how + ")", {}};
   }
   auto hello = protocol::decode_answer(*line);
