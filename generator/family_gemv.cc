@@ -22,6 +22,7 @@ GemvGeometry geometry_of(const Problem& p, ConfigReader& reader, bool quantized)
   g.unroll = reader.take("unroll");
   g.passes = reader.take("passes");
   g.stage = reader.take("stage");
+  g.prefetch = quantized ? reader.take("prefetch") : 0;
   g.fuse = quantized ? reader.take("fuse") : 0;
   return g;
 }
@@ -66,7 +67,10 @@ class Gemv : public Family {
     std::vector<Parameter> parameters{{"warps", {2, 4, 8, 16}, 4},  {"warps_k", {1, 2, 4, 8}, 1}, {"lanes", {8, 16, 32}, 32},
                                       {"rows", {1, 2, 4}, 1},       {"unroll", {1, 2, 4}, 1},     {"passes", {1, 2, 4, 8, 16}, 1},
                                       {"stage", {0, 1}, 0}};
-    if (quantized_) parameters.push_back({"fuse", {0, 1}, 0});
+    if (quantized_) {
+      parameters.push_back({"prefetch", {0, 1}, 0});
+      parameters.push_back({"fuse", {0, 1}, 0});
+    }
     long long limit = limits_of(target).shared_bytes_per_block;
     SearchSpace::Constraint constraint = [*this, shape, limit](const Config& config) { return check(shape, limit, config); };
     choose_defaults(parameters, shape, constraint);
@@ -80,10 +84,10 @@ class Gemv : public Family {
     SourceText text(name_, p);
     text.include("families/" + std::string(name_) + ".cuh").problem_types();
     text.geometry("GemvGeometry", {{"m", g.m}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"lanes", g.lanes}, {"rows", g.rows},
-                                   {"unroll", g.unroll}, {"passes", g.passes}, {"stage", g.stage}, {"fuse", g.fuse}});
+                                   {"unroll", g.unroll}, {"passes", g.passes}, {"stage", g.stage}, {"prefetch", g.prefetch}, {"fuse", g.fuse}});
     if (is_empty(p)) return std::move(text).finish(0, accuracy_);
     if (quantized_ && !g.fuse)
-      text.kernel(step("quern_prepare", ceil_div(p.m * (p.k / kSliceWeights) * 8, kPrepareThreads), kPrepareThreads), 1,
+      text.kernel(step("quern_prepare", p.m * ceil_div(p.k / kSliceWeights, kPrepareThreads / 8), kPrepareThreads), 1,
                   "quern::quantize_activations<Weight, X, " + std::to_string(kPrepareThreads) + ">(args);");
     std::string policy = quantized_ ? "quern::GemvQ8<Weight, X, kGeometry>" : "quern::GemvF32<Weight, X, kGeometry>";
     LaunchStep main = step("quern_gemv", g.grid(p.n), g.threads(), shared_bytes(g, p));
@@ -102,6 +106,7 @@ class Gemv : public Family {
     ConfigReader reader(config);
     GemvGeometry g = geometry_of(p, reader, quantized_);
     if (!reader.finish()) return "parameters do not match the family's";
+    if (g.fuse && g.prefetch) return "prefetch is 1, needed 0 with fuse: there is no other kernel to wait for";
     if (g.fuse && !g.stage) return "fuse is 1, needed stage 1: a block can only prepare activations into its own memory";
     return check_geometry(g, p, shared_bytes(g, p), limit);
   }
@@ -122,13 +127,11 @@ class Gemv : public Family {
     for (auto& parameter : parameters)
       if (parameter.name == "lanes") parameter.default_value = 8;  // allowed for every K
     wish("lanes", 16);
-    if (slices >= 24) wish("lanes", 32);
-    wish("warps", p.m >= 4 ? 8 : 4);
+    if (!quantized_ && slices >= 24) wish("lanes", 32);
+    wish("warps", p.m >= 4 || !quantized_ ? 8 : 4);
     wish("rows", 2);
-    wish("unroll", 2);
-    wish("stage", 1);
-    if (p.m <= 2) wish("fuse", 1);
-    wish("passes", 2);
+    if (p.m >= 4 || !quantized_) wish("stage", 1);
+    wish("prefetch", 1);
   }
 
   std::string_view name_;

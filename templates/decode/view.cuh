@@ -33,6 +33,10 @@ struct RowView<D, GgufLayout> {
     constexpr int offset = D::kFields.field[f].gguf_offset == 0 ? 16 : power_of_two_in(D::kFields.field[f].gguf_offset);
     return block < offset ? block : offset;
   }
+  // Brings the row into L2, shared out among `lanes` lanes of which this is number `lane`.
+  QUERN_FN void prefetch(int blocks, int lane, int lanes) const {
+    for (int at = lane * 128; at < blocks * D::kFields.block_bytes; at += lanes * 128) ptx::prefetch_l2(row + at);
+  }
   template <int f>
   QUERN_FN const u8* field(int block) const {
     return row + static_cast<i64>(block) * D::kFields.block_bytes + D::kFields.field[f].gguf_offset;
@@ -56,6 +60,13 @@ struct RowView<D, PlanarLayout> {
   template <int f>
   static constexpr int alignment() {
     return power_of_two_in(D::kFields.field[f].bytes);
+  }
+  QUERN_FN void prefetch(int blocks, int lane, int lanes) const {
+    QUERN_UNROLL
+    for (int f = 0; f < D::kFields.count; ++f) {
+      const u8* plane = tile + (tile_blocks * D::kFields.before(f) + first * D::kFields.field[f].bytes);
+      for (int at = lane * 128; at < blocks * D::kFields.field[f].bytes; at += lanes * 128) ptx::prefetch_l2(plane + at);
+    }
   }
   template <int f>
   QUERN_FN const u8* field(int block) const {

@@ -54,26 +54,29 @@ QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, cons
     reinterpret_cast<u32x2*>(store + layout.meta())[group] = {ptx::bits_of(scale), (static_cast<u32>(sum) & 0xffffu) | static_cast<u32>(other) << 16};
 }
 
-// Every group of every row, shared out among `threads` threads (a multiple of 32), of which this is number `thread`.
+// The groups of row m, shared out among `threads` threads (a multiple of 32), of which this is number `thread`.
 template <class D, class X>
-QUERN_FN void quantize_rows(u8* store, const QuantizedActivations& layout, const KernelArgs& args, i64 thread, i64 threads) {
+QUERN_FN void quantize_row(u8* store, const QuantizedActivations& layout, const KernelArgs& args, i64 m, int thread, int threads) {
+  const X* row = static_cast<const X*>(args.x) + m * args.ldx;
   bool wide = rows_are_wide<X>(args.x, args.ldx);
-  i64 lanes = layout.m * layout.slices * kGroupLanes;
-  for (i64 i = thread; i < round_up(lanes, kWarpLanes); i += threads) {
-    i64 group = i / kGroupLanes;
-    bool active = i < lanes;
-    i64 m = active ? group / layout.slices : 0;
-    quantize_group<D>(store, layout, static_cast<const X*>(args.x) + m * args.ldx, m, active ? static_cast<int>(group % layout.slices) : 0, wide, active);
+  int slices = static_cast<int>(layout.slices), lanes = slices * kGroupLanes;
+  for (int i = thread; i < round_up(lanes, kWarpLanes); i += threads) {
+    int s = static_cast<int>(static_cast<u32>(i) / kGroupLanes);
+    quantize_group<D>(store, layout, row, m, s < slices ? s : 0, wide, s < slices);
   }
 }
 
-// As a kernel of its own: one quad per thread.
+// As a kernel of its own: kGroupsPerBlock groups of one row per block, one quad per thread.
 template <class D, class X, int kThreads>
 QUERN_FN void quantize_activations(const KernelArgs& args) {
   ptx::allow_next();
   QuantizedActivations layout{args.m, args.k / kSliceWeights};
-  i64 thread = ptx::block_x() * kThreads + ptx::thread_x();
-  quantize_rows<D, X>(static_cast<u8*>(args.workspace), layout, args, thread, round_up(layout.m * layout.slices * kGroupLanes, kThreads));
+  constexpr int kGroups = kThreads / kGroupLanes;
+  i64 blocks_per_row = ceil_div(layout.slices, kGroups), m = ptx::block_x() / blocks_per_row;
+  int s = static_cast<int>(ptx::block_x() % blocks_per_row) * kGroups + static_cast<int>(static_cast<u32>(ptx::thread_x()) / kGroupLanes);
+  bool active = s < layout.slices;
+  quantize_group<D>(static_cast<u8*>(args.workspace), layout, static_cast<const X*>(args.x) + m * args.ldx, m, active ? s : 0,
+                    rows_are_wide<X>(args.x, args.ldx), active);
 }
 
 // The power of two that brings absmax to [128, 256): far from f16's ends for the largest activation and 2^21 below it.

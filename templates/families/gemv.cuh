@@ -86,6 +86,11 @@ struct Gemv {
     aim(views, args, at.row);
     Weights next;
     load(next, views, at.first, slices);
+    if constexpr (G.prefetch) {
+      // While another kernel prepares the activations, the first rows travel to L2.
+      int lane = ptx::lane() % G.lanes + ptx::warp() % G.warps_k * G.lanes;
+      for (int r = 0; r < G.rows; ++r) views[r].prefetch(static_cast<int>(args.k / D::kBlock), lane, G.lanes * G.warps_k);
+    }
     Policy policy(args, slices, ptx::shared_memory() + G.partial_bytes());
 
     i64 row = at.row;

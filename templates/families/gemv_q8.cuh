@@ -17,7 +17,7 @@ struct GemvQ8 {
     if constexpr (!G.fuse) ptx::wait_previous();
     if constexpr (G.stage) {
       if constexpr (G.fuse) {
-        quantize_rows<D, X>(shared, layout, args, ptx::thread_x(), G.threads());
+        for (int m = 0; m < G.m; ++m) quantize_row<D, X>(shared, layout, args, m, ptx::thread_x(), G.threads());
       } else {
         for (int i = ptx::thread_x(); i < static_cast<int>(layout.bytes() / 8); i += G.threads())
           reinterpret_cast<u32x2*>(shared)[i] = ptx::load_cached(reinterpret_cast<const u32x2*>(store) + i);

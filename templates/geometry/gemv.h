@@ -15,6 +15,7 @@ struct GemvGeometry {
   int unroll;   // slices per row in flight
   int passes;   // row groups that one block works through; its activations are staged once
   int stage;    // 1: activations live in shared memory; 0: they are read through L1
+  int prefetch; // 1: the first pass's rows are prefetched to L2 while the activations are being prepared
   int fuse;     // 1: the block prepares the activations itself; 0: a kernel of its own does, through the workspace
 
   constexpr int threads() const { return warps * kWarpLanes; }

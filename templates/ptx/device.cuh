@@ -80,6 +80,9 @@ QUERN_FN u8 load_stream(const u8* p) {
   return static_cast<u8>(v);
 }
 
+// Starts bringing the line at `p` into L2.
+QUERN_FN void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 // Read-only data that several lanes or warps share.
 template <class T>
 QUERN_FN T load_cached(const T* p) {

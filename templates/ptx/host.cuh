@@ -62,6 +62,8 @@ QUERN_FN u32 load_stream(const u32* p) { return *aligned(p); }
 QUERN_FN u16 load_stream(const u16* p) { return *aligned(p); }
 QUERN_FN u8 load_stream(const u8* p) { return *p; }
 
+QUERN_FN void prefetch_l2(const void*) {}
+
 // Read-only data that several lanes or warps share.
 template <class T>
 QUERN_FN T load_cached(const T* p) {
