@@ -225,6 +225,7 @@ TEST(FindOrMake, ThreadsThatWaitedForAFailureTryForThemselves) {
           sample_key(1),
           [&]() -> Result<Artifact> {
             ++runs;
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
             return Error{ErrorCode::kCompileFailed, "refused"};
           },
           nullptr);
