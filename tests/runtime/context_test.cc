@@ -263,6 +263,7 @@ TEST(LazyPlan, MovesOnFromAWinnerThatDoesNotCompile) {
 TEST(LazyPlan, CompilesOnceForManyThreads) {
   auto fake = make_fake_context();
   auto plan = fake->plan(kProblem, {.lazy = true});
+  fake.compiler->delay = std::chrono::milliseconds(20);
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) threads.emplace_back([&] { EXPECT_TRUE(plan->prepare()); });
   for (auto& thread : threads) thread.join();

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -89,6 +91,7 @@ struct FakeCompiler final : Compiler {
   std::string name = "fake 1.0";
   std::set<std::string> refused;  // texts that do not compile
   int newest_exact = 120;
+  std::chrono::milliseconds delay{0};  // how long each compile takes
   mutable std::atomic<int> compiles{0};
 
   std::string identity() const override { return name; }
@@ -98,6 +101,7 @@ struct FakeCompiler final : Compiler {
   }
   Result<Binary> compile(const KernelSource& source, const Target&) const override {
     ++compiles;
+    std::this_thread::sleep_for(delay);
     if (refused.contains(source.text)) return Error{ErrorCode::kCompileFailed, source.name + ": refused", "line 1: the whole log"};
     Binary binary;
     binary.bytes.resize(source.text.size());
