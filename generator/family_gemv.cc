@@ -14,6 +14,7 @@ constexpr int kPrepareThreads = 128;
 
 GemvGeometry geometry_of(const Problem& p, ConfigReader& reader, bool quantized) {
   GemvGeometry g{};
+  g.k = static_cast<int>(p.k);
   g.m = static_cast<int>(p.m);
   g.warps = reader.take("warps");
   g.warps_k = reader.take("warps_k");
@@ -22,6 +23,7 @@ GemvGeometry geometry_of(const Problem& p, ConfigReader& reader, bool quantized)
   g.unroll = reader.take("unroll");
   g.passes = reader.take("passes");
   g.stage = reader.take("stage");
+  g.min_blocks = reader.take("min_warps") / g.warps;
   g.prefetch = quantized ? reader.take("prefetch") : 0;
   g.fuse = quantized ? reader.take("fuse") : 0;
   return g;
@@ -38,6 +40,8 @@ std::string check_geometry(const GemvGeometry& g, const Problem& p, long long sh
     return "unroll is " + std::to_string(g.unroll) + ", needed no more than the row's slices give each lane";
   if (g.rows * g.m > 16) return "rows is " + std::to_string(g.rows) + ", needed rows * m of at most 16 accumulators";
   if (g.rows * g.unroll > 8) return "rows * unroll is " + std::to_string(g.rows * g.unroll) + ", needed at most 8 slices in registers";
+  if (g.min_blocks * g.threads() > 1024 && g.rows * g.m * g.unroll > 8)
+    return "min_warps is " + std::to_string(g.min_blocks * g.warps) + ", needed 0 or 32 for that many accumulators and slices";
   if (g.passes > 1 && g.grid(p.n) < 128) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 128 blocks";
   if (shared_bytes > shared_limit)
     return "shared memory is " + std::to_string(shared_bytes) + " bytes, needed at most " + std::to_string(shared_limit);
@@ -66,7 +70,7 @@ class Gemv : public Family {
     shape.m = std::max<std::int64_t>(p.m, 1);
     std::vector<Parameter> parameters{{"warps", {2, 4, 8, 16}, 4},  {"warps_k", {1, 2, 4, 8}, 1}, {"lanes", {8, 16, 32}, 32},
                                       {"rows", {1, 2, 4}, 1},       {"unroll", {1, 2, 4}, 1},     {"passes", {1, 2, 4, 8, 16}, 1},
-                                      {"stage", {0, 1}, 0}};
+                                      {"stage", {0, 1}, 0},         {"min_warps", {0, 32, 48}, 0}};
     if (quantized_) {
       parameters.push_back({"prefetch", {0, 1}, 0});
       parameters.push_back({"fuse", {0, 1}, 0});
@@ -83,15 +87,15 @@ class Gemv : public Family {
     QUERN_TRY(reader.finish());
     SourceText text(name_, p);
     text.include("families/" + std::string(name_) + ".cuh").problem_types();
-    text.geometry("GemvGeometry", {{"m", g.m}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"lanes", g.lanes}, {"rows", g.rows},
-                                   {"unroll", g.unroll}, {"passes", g.passes}, {"stage", g.stage}, {"prefetch", g.prefetch}, {"fuse", g.fuse}});
+    text.geometry("GemvGeometry", {{"k", g.k}, {"m", g.m}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"lanes", g.lanes}, {"rows", g.rows},
+                                   {"unroll", g.unroll}, {"passes", g.passes}, {"stage", g.stage}, {"prefetch", g.prefetch}, {"min_blocks", g.min_blocks}, {"fuse", g.fuse}});
     if (is_empty(p)) return std::move(text).finish(0, accuracy_);
     if (quantized_ && !g.fuse)
       text.kernel(step("quern_prepare", p.m * ceil_div(p.k / kSliceWeights, kPrepareThreads / 8), kPrepareThreads), 1,
                   "quern::quantize_activations<Weight, X, " + std::to_string(kPrepareThreads) + ">(args);");
     std::string policy = quantized_ ? "quern::GemvQ8<Weight, X, kGeometry>" : "quern::GemvF32<Weight, X, kGeometry>";
     LaunchStep main = step("quern_gemv", g.grid(p.n), g.threads(), shared_bytes(g, p));
-    text.kernel(quantized_ && !g.fuse ? overlapping(main) : main, 1,
+    text.kernel(quantized_ && !g.fuse ? overlapping(main) : main, std::max(g.min_blocks, 1),
                 "quern::Gemv<Weight, Layout, " + policy + ", Y, kBias, kGeometry>::run(args);");
     long long workspace = quantized_ ? gemv_q8_workspace_bytes(g, p.k) : 0;
     return std::move(text).finish(static_cast<std::size_t>(workspace), accuracy_);
@@ -128,10 +132,9 @@ class Gemv : public Family {
       if (parameter.name == "lanes") parameter.default_value = 8;  // allowed for every K
     wish("lanes", 16);
     if (!quantized_ && slices >= 24) wish("lanes", 32);
-    wish("warps", p.m >= 4 || !quantized_ ? 8 : 4);
+    wish("warps", p.m >= 4 || !quantized_ ? 8 : 2);
     wish("rows", 2);
     if (p.m >= 4 || !quantized_) wish("stage", 1);
-    wish("prefetch", 1);
   }
 
   std::string_view name_;

@@ -25,6 +25,7 @@ struct RowView<D, GgufLayout> {
   const u8* row;
 
   static QUERN_FN RowView of(const KernelArgs& args, i64 n) { return {static_cast<const u8*>(args.w) + n * args.w_row_bytes}; }
+  static QUERN_FN RowView of(const KernelArgs& args, i64 n, u32) { return of(args, n); }
 
   // What every address of field f is a multiple of, given W aligned to its block's natural alignment.
   template <int f>
@@ -50,8 +51,9 @@ struct RowView<D, PlanarLayout> {
   u32 tile_blocks;  // blocks in the tile: the length of each plane
   u32 first;        // the row's first block within a plane
 
-  static QUERN_FN RowView of(const KernelArgs& args, i64 n) {
-    u32 blocks_per_row = static_cast<u32>(args.k) / D::kBlock, row_in_tile = static_cast<u32>(n) % planar::kTileRows;
+  static QUERN_FN RowView of(const KernelArgs& args, i64 n) { return of(args, n, static_cast<u32>(args.k) / D::kBlock); }
+  static QUERN_FN RowView of(const KernelArgs& args, i64 n, u32 blocks_per_row) {
+    u32 row_in_tile = static_cast<u32>(n) % planar::kTileRows;
     i64 first_row = n - row_in_tile;
     u32 rows = args.n - first_row < planar::kTileRows ? static_cast<u32>(args.n - first_row) : planar::kTileRows;
     return {static_cast<const u8*>(args.w) + first_row * blocks_per_row * D::kFields.block_bytes, rows * blocks_per_row, row_in_tile * blocks_per_row};

@@ -11,7 +11,13 @@ namespace quern {
 
 template <class D, class Layout, class Policy, class Y, bool kBias, GemvGeometry G>
 struct Gemv {
+  static constexpr int kSlices = G.k / kSliceWeights;
   static constexpr int kStep = G.lanes * G.warps_k * G.unroll;  // slices per row and iteration
+  static constexpr int kIterations = (kSlices + kStep - 1) / kStep;
+  static constexpr bool kWhole = kSlices % kStep == 0;          // every lane has a slice in every iteration
+  // Iterations unrolled: as many as keep the loop's body near 32 slices of work.
+  static constexpr int kWork = G.rows * G.unroll * (1 + G.m / 2);
+  static constexpr int kUnrolled = kWork >= 32 ? 1 : 32 / kWork < kIterations ? 32 / kWork : kIterations;
 
   struct Weights {
     typename D::Slice slice[G.rows][G.unroll];
@@ -32,15 +38,21 @@ struct Gemv {
   // The rows of one pass. Rows past the end stand for the last one and are not written.
   static QUERN_FN void aim(View (&views)[G.rows], const KernelArgs& args, i64 row) {
     QUERN_UNROLL
-    for (int r = 0; r < G.rows; ++r) views[r] = View::of(args, row + r < args.n ? row + r : args.n - 1);
+    for (int r = 0; r < G.rows; ++r) {
+      i64 n = row + r < args.n ? row + r : args.n - 1;
+      if constexpr (D::kDense)
+        views[r] = View::of(args, n);
+      else
+        views[r] = View::of(args, n, G.k / D::kBlock);
+    }
   }
 
-  static QUERN_FN void load(Weights& w, const View (&views)[G.rows], int slice, int slices) {
+  static QUERN_FN void load(Weights& w, const View (&views)[G.rows], int slice) {
     QUERN_UNROLL
     for (int u = 0; u < G.unroll; ++u) {
       int s = slice + u * G.lanes * G.warps_k;
       QUERN_UNROLL
-      for (int r = 0; r < G.rows; ++r) w.slice[r][u] = s < slices ? load_slice<D>(views[r], s) : typename D::Slice{};
+      for (int r = 0; r < G.rows; ++r) w.slice[r][u] = kWhole || s < kSlices ? load_slice<D>(views[r], s) : typename D::Slice{};
     }
   }
 
@@ -76,8 +88,6 @@ struct Gemv {
   }
 
   static QUERN_FN void run(const KernelArgs& args) {
-    int slices = static_cast<int>(args.k / kSliceWeights);
-    int per_pass = (slices + kStep - 1) / kStep;
     Place at = place();
     i64 groups = G.row_groups(args.n) - ptx::block_x() * G.passes;
     int passes = groups < G.passes ? static_cast<int>(groups) : G.passes;
@@ -85,35 +95,34 @@ struct Gemv {
     View views[G.rows];
     aim(views, args, at.row);
     Weights next;
-    load(next, views, at.first, slices);
+    load(next, views, at.first);
     if constexpr (G.prefetch) {
       // While another kernel prepares the activations, the first rows travel to L2.
       int lane = ptx::lane() % G.lanes + ptx::warp() % G.warps_k * G.lanes;
-      for (int r = 0; r < G.rows; ++r) views[r].prefetch(static_cast<int>(args.k / D::kBlock), lane, G.lanes * G.warps_k);
+      for (int r = 0; r < G.rows; ++r) views[r].prefetch(G.k / D::kBlock, lane, G.lanes * G.warps_k);
     }
-    Policy policy(args, slices, ptx::shared_memory() + G.partial_bytes());
+    Policy policy(args, ptx::shared_memory() + G.partial_bytes());
 
     i64 row = at.row;
-    int slice = at.first;
     for (int pass = 0; pass < passes; ++pass) {
       f32 sum[G.rows][G.m] = {};
-      for (int i = 0; i < per_pass; ++i) {
+      QUERN_UNROLL_BY(kUnrolled)
+      for (int i = 0; i < kIterations; ++i) {
         Weights now = next;
-        int current = slice;
-        bool last = i + 1 == per_pass;
-        slice = last ? at.first : slice + kStep;
-        if (last && pass + 1 < passes) aim(views, args, row + G.rows_per_block());
-        if (!last || pass + 1 < passes) load(next, views, slice, slices);
+        if (i + 1 < kIterations) {
+          load(next, views, at.first + (i + 1) * kStep);
+        } else if (pass + 1 < passes) {
+          aim(views, args, row + G.rows_per_block());
+          load(next, views, at.first);
+        }
         QUERN_UNROLL
         for (int u = 0; u < G.unroll; ++u) {
-          int s = current + u * G.lanes * G.warps_k;
-          if (s < slices) policy.accumulate(sum, now.slice, u, s);
-        }
-        if (last) {
-          finish(sum, args, row);
-          row += G.rows_per_block();
+          int s = at.first + i * kStep + u * G.lanes * G.warps_k;
+          if (kWhole || s < kSlices) policy.accumulate(sum, now.slice, u, s);
         }
       }
+      finish(sum, args, row);
+      row += G.rows_per_block();
     }
   }
 };

@@ -8,15 +8,15 @@ namespace quern {
 
 template <class D, class X, GemvGeometry G>
 struct GemvF32 {
-  int slices;
+  static constexpr int slices = G.k / kSliceWeights;
   const u8* shared;
   const X* x;
   i64 ldx;
   bool wide;
 
   // Staged as [m][quad][slice][4 f32]: neighbouring lanes read neighbouring 16 bytes.
-  QUERN_FN GemvF32(const KernelArgs& args, int slices_per_row, u8* shared_memory)
-      : slices(slices_per_row), shared(shared_memory), x(static_cast<const X*>(args.x)), ldx(args.ldx), wide(rows_are_wide<X>(args.x, args.ldx)) {
+  QUERN_FN GemvF32(const KernelArgs& args, u8* shared_memory)
+      : shared(shared_memory), x(static_cast<const X*>(args.x)), ldx(args.ldx), wide(rows_are_wide<X>(args.x, args.ldx)) {
     if constexpr (G.stage) {
       for (int i = ptx::thread_x(); i < G.m * 8 * slices; i += G.threads()) {
         int m = i / (8 * slices), s = i / 8 % slices, q = i % 8;

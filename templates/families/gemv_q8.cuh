@@ -9,10 +9,10 @@ namespace quern {
 
 template <class D, class X, GemvGeometry G>
 struct GemvQ8 {
-  QuantizedActivations layout;
+  static constexpr QuantizedActivations layout{G.m, G.k / kSliceWeights};
   const u8* store;
 
-  QUERN_FN GemvQ8(const KernelArgs& args, int slices, u8* shared) : layout{G.m, slices} {
+  QUERN_FN GemvQ8(const KernelArgs& args, u8* shared) {
     store = static_cast<const u8*>(args.workspace);
     if constexpr (!G.fuse) ptx::wait_previous();
     if constexpr (G.stage) {

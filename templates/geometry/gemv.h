@@ -7,6 +7,7 @@
 namespace quern {
 
 struct GemvGeometry {
+  int k;        // columns of W: a constant, so that the loop along it unrolls into loads at fixed offsets (Q4_K at M=1: half the instructions)
   int m;        // rows of X, 1..8: accumulators live in registers
   int warps;    // per block
   int warps_k;  // warps that share a row, each with a part of K
@@ -16,6 +17,7 @@ struct GemvGeometry {
   int passes;   // row groups that one block works through; its activations are staged once
   int stage;    // 1: activations live in shared memory; 0: they are read through L1
   int prefetch; // 1: the first pass's rows are prefetched to L2 while the activations are being prepared
+  int min_blocks;  // blocks per SM that the registers must leave room for; 0: the compiler's choice
   int fuse;     // 1: the block prepares the activations itself; 0: a kernel of its own does, through the workspace
 
   constexpr int threads() const { return warps * kWarpLanes; }

@@ -8,6 +8,8 @@
 #define QUERN_KERNEL(name, threads, min_blocks) extern "C" __global__ void __launch_bounds__(threads, min_blocks) name
 #define QUERN_GRID_CONSTANT const __grid_constant__
 #define QUERN_UNROLL _Pragma("unroll")
+#define QUERN_PRAGMA(text) _Pragma(#text)
+#define QUERN_UNROLL_BY(count) QUERN_PRAGMA(unroll count)
 
 extern __shared__ __align__(1024) unsigned char quern_shared_arena[];
 

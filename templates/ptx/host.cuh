@@ -17,6 +17,7 @@
 #define QUERN_GRID_CONSTANT const
 // The optimizer decides here: forced unrolling would cost compile time and buys nothing without a register file to index.
 #define QUERN_UNROLL
+#define QUERN_UNROLL_BY(count)
 
 namespace quern::ptx {
 
