@@ -50,6 +50,10 @@ std::int64_t BenchData::w_batch_of(std::int64_t batch) const {
   const std::int64_t b2 = batch % problem_.batch2 / problem_.ratio2, b3 = batch / problem_.batch2 / problem_.ratio3;
   return b3 * (problem_.batch2 / problem_.ratio2) + b2;
 }
+std::int64_t BenchData::w_batch_bytes() const {
+  const std::int64_t bytes = problem_.n * (row_bytes(problem_.type, problem_.k) + options_.w_gap);
+  return problem_.layout == Layout::planar ? static_cast<std::int64_t>(aligned(static_cast<std::size_t>(bytes))) : bytes;
+}
 std::int64_t BenchData::y_rows() const { return problem_.op == Op::mul_mat ? problem_.m : problem_.n; }
 std::int64_t BenchData::y_columns() const {
   if (is_repack(problem_.op)) return row_bytes(problem_.type, problem_.k);
@@ -80,9 +84,11 @@ Status BenchData::make_weights() {
   }
   std::vector<std::byte> image;
   if (p.layout == Layout::planar) {
-    for (std::int64_t b = 0; b < w_batches(); ++b) {
-      const auto tiles = gguf_to_planar(p.type, p.n, p.k, std::span(weights_).subspan(matrix * static_cast<std::size_t>(b), matrix));
-      image.insert(image.end(), tiles.begin(), tiles.end());
+    const auto stride = static_cast<std::size_t>(w_batch_bytes());
+    image.assign(matrix == 0 ? 0 : stride * static_cast<std::size_t>(w_batches() - 1) + matrix, std::byte{kGuardByte});
+    for (std::size_t b = 0; b < static_cast<std::size_t>(w_batches()) && matrix > 0; ++b) {
+      const auto tiles = gguf_to_planar(p.type, p.n, p.k, std::span(weights_).subspan(matrix * b, matrix));
+      std::memcpy(image.data() + stride * b, tiles.data(), matrix);
     }
   } else {
     // The last row has no gap behind it: what would be read there is out of bounds.
@@ -197,7 +203,7 @@ KernelArgs BenchData::args(std::int64_t copy, void* workspace) const {
   a.x_stride3 = a.x_stride2 * p.batch2;
   a.y_stride2 = y_rows() * ldy();
   a.y_stride3 = a.y_stride2 * p.batch2;
-  a.w_stride2 = p.n * a.w_row_bytes;
+  a.w_stride2 = w_batch_bytes();
   a.w_stride3 = a.w_stride2 * (p.batch2 / p.ratio2);
   return a;
 }

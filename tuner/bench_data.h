@@ -52,6 +52,8 @@ class BenchData {
   std::int64_t w_batches() const { return problem_.batch2 / problem_.ratio2 * (problem_.batch3 / problem_.ratio3); }
   std::int64_t batches() const { return problem_.batch2 * problem_.batch3; }
   std::int64_t w_batch_of(std::int64_t batch) const;
+  // Bytes between the batches of W on the device. Planar planes are loaded in wide words: there every batch starts aligned.
+  std::int64_t w_batch_bytes() const;
   std::int64_t ldx() const { return problem_.k + options_.x_gap; }
   std::int64_t y_rows() const;     // per batch
   std::int64_t y_columns() const;  // elements; bytes for repacking

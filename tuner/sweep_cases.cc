@@ -26,10 +26,14 @@ std::vector<std::int64_t> lengths(WeightType type) {
 
 std::vector<Shape> mul_mat_shapes(WeightType type, bool full) {
   const auto k = lengths(type);
-  if (!full)
-    return {{1, 1, k[0]}, {1, 129, k[1]}, {2, 16, k[2]}, {3, 3, k[1]},   {5, 129, k[0]}, {8, 16, k[3]},    {1, 2049, k[0]},
-            {0, 16, k[0]}, {9, 3, k[0]},  {16, 129, k[1]}, {33, 16, k[2]}, {64, 3, k[1]},  {129, 129, k[1]}};
   std::vector<Shape> shapes;
+  // Most families take dense rows in runs of 128 only.
+  if (info(type).block_elements == 1) shapes = {{1, 129, 128}, {4, 35, 384}, {33, 35, 1024}, {129, 129, 128}};
+  if (!full) {
+    shapes.insert(shapes.end(), {{1, 1, k[0]}, {1, 129, k[1]}, {2, 16, k[2]}, {3, 3, k[1]}, {5, 129, k[0]}, {8, 16, k[3]}, {1, 2049, k[0]},
+                                 {0, 16, k[0]}, {9, 3, k[0]}, {16, 129, k[1]}, {33, 16, k[2]}, {64, 3, k[1]}, {129, 129, k[1]}});
+    return shapes;
+  }
   std::size_t turn = 0;
   for (const std::int64_t m : {0, 1, 2, 3, 5, 8, 9, 16, 33, 64, 129})
     for (const std::int64_t n : {1, 3, 16, 129, 2049}) shapes.push_back({m, n, k[turn++ % k.size()]});
@@ -38,7 +42,8 @@ std::vector<Shape> mul_mat_shapes(WeightType type, bool full) {
 
 // Shapes for the further configs: all rows of a tile and a remainder, and more than one pass over K.
 std::vector<Shape> config_shapes(WeightType type, bool full) {
-  const auto k = lengths(type);
+  auto k = lengths(type);
+  if (info(type).block_elements == 1) k[1] = 384, k[3] = 1152;
   if (!full) return {{3, 35, k[1]}, {70, 35, k[1]}};
   return {{1, 2049, k[3]}, {3, 35, k[1]}, {8, 129, k[2]}, {16, 129, k[3]}, {70, 35, k[1]}, {257, 300, k[2]}};
 }
@@ -188,19 +193,18 @@ class CaseList {
       any = add_default(family, at(base, s), turn++) || any;
     for (const Shape& s : base.op == Op::mul_mat ? config_shapes(base.type, full) : std::vector<Shape>{weight_shapes(base.type, full).back()})
       any = add_configs(family, at(base, s)) || any;
-    if (any) return;
-    for (const WeightTypeInfo& type : kWeightTypes) {
-      Problem p = at(base, {1, 64, 1024});
-      p.type = type.type;
-      p.accuracy = p.op == Op::mul_mat ? Accuracy::loose : Accuracy::exact;
+    const Problem middle = at(base, {1, 64, 1024});
+    if (any || add_default(family, middle, 0)) return;
+    const std::string reason = last_reason_;
+    for (const WeightTypeInfo& type : kWeightTypes)
       for (const Layout layout : {Layout::gguf, Layout::planar}) {
+        Problem p = middle;
+        p.type = type.type;
         p.layout = layout;
+        p.accuracy = p.op == Op::mul_mat ? Accuracy::loose : Accuracy::exact;
         answers_op = answers_op || static_cast<bool>(family.supports(p, target_));
       }
-    }
-    if (!answers_op) return;
-    SweepCase hole{at(base, {1, 64, 1024}), {std::string(family.name()), {}}, {}, last_reason_};
-    cases_.push_back(std::move(hole));
+    if (answers_op) cases_.push_back(SweepCase{middle, {std::string(family.name()), {}}, {}, reason});
   }
 
   bool add_configs(const Family& family, const Problem& problem) {

@@ -208,8 +208,8 @@ TEST(ReadCeiling, EveryWordIsReadOnceByEveryShape) {
     }
 }
 
-// One type through every op and family on the real host target: the plugin, the templates, the oracle and the checks together.
-TEST(Sweep, HostTargetPassesForOneTypeOfEachKind) {
+// The plugin, the templates, the oracle and the checks together, on the simplest family of each op; the command's sweep covers the rest.
+TEST(Sweep, HostTargetPassesForTheSimplestFamilies) {
   const LibraryPaths paths = library_paths();
   auto device = open_device("host", paths);
   if (!device) GTEST_SKIP() << device.error().message;
@@ -218,13 +218,14 @@ TEST(Sweep, HostTargetPassesForOneTypeOfEachKind) {
   const auto store = cache::Store::open({});
   Workbench bench({device->get(), compiler->get(), store.get(), generated_candidates().render});
   SweepOptions options;
-  options.types = {WeightType::q4_0};
+  options.types = {WeightType::q6_k};
+  options.families = {"generic", "dequantize", "repack"};
   const auto cases = sweep_cases(options, (*device)->info().target);
   const auto results = sweep(cases, {&bench}, nullptr, [](const SweepResult& r) {
     EXPECT_NE(r.outcome, SweepResult::Outcome::failed) << to_string(r.at.problem) << " " << to_string(r.at.config) << ": " << to_string(r.verdict) << " "
                                                        << r.reason;
   });
-  EXPECT_GT(totals(results).passed, 50);
+  EXPECT_GT(totals(results).passed, 30);
 }
 
 }  // namespace

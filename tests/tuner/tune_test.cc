@@ -132,7 +132,9 @@ TEST_F(Tuning, ACandidateThatFaultsHangsOrWritesHalfItsOutputCostsItselfAlone) {
   EXPECT_EQ(verdict_of(kCompileFails), Verdict::compile_failed);
   EXPECT_EQ(starts_, 4);  // the first, and one after the crash, the hang and the lost device each
   for (const auto& row : rows()) {
-    if (row.measurement.verdict == Verdict::crashed) EXPECT_NE(row.measurement.reason.find("signal 11"), std::string::npos) << row.measurement.reason;
+    if (row.measurement.verdict == Verdict::crashed) {
+      EXPECT_NE(row.measurement.reason.find("signal 11"), std::string::npos) << row.measurement.reason;
+    }
     EXPECT_EQ(row.measurement.artifact.size(), 64u);
   }
 }
