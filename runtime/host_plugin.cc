@@ -27,6 +27,7 @@ std::vector<std::string> candidates(const LibraryPaths& paths) {
   for (const auto& folder : {executable_directory(), own_directory()}) {
     if (folder.empty()) continue;
     all.push_back(folder + "/" + kFile);
+    all.push_back(folder + "/../" + kFile);  // tests and examples live one folder below the command
     all.push_back(folder + "/../lib/" + kFile);
   }
   all.emplace_back(kFile);

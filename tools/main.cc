@@ -61,6 +61,8 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    const bool unknown = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
+    if (unknown) return fail(kUsage, "unknown sub-command '" + std::string(argv[1]) + "' (see quern --help)");
     return fail(kUsage, std::string(error.what()) + " (see quern --help)");
   }
   return std::fflush(stdout) == 0 ? session.exit_code : fail(kFailedCheck, "cannot write to stdout");

@@ -22,10 +22,11 @@ Progress::Progress(std::string what, std::FILE* out, bool bar, int columns, Cloc
 
 double Progress::steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-std::string Progress::line(double done, double total, const std::string& label, double now) const {
+std::string Progress::line(double done, double total, const std::string& label, double seconds_left) const {
   const double share = total > 0 ? std::clamp(done / total, 0.0, 1.0) : 0;
   std::string eta;
-  if (share >= kEtaFrom && share < 1) eta = ", " + human_seconds((now - start_) * (1 - share) / share) + " left";
+  if (seconds_left <= 0 && share >= kEtaFrom) seconds_left = (clock_() - start_) * (1 - share) / share;
+  if (seconds_left > 0 && share < 1) eta = ", " + human_seconds(seconds_left) + " left";
   const std::string counts = fmt::format("{:.0f}/{:.0f}{}", done, total, eta);
   if (!bar_) return fmt::format("{}: {:3.0f}% {}  {}", what_, share * 100, counts, label);
   const int filled = static_cast<int>(share * kBarWidth);
@@ -34,11 +35,11 @@ std::string Progress::line(double done, double total, const std::string& label, 
   return text;
 }
 
-void Progress::update(double done, double total, const std::string& label) {
+void Progress::update(double done, double total, const std::string& label, double seconds_left) {
   const double now = clock_();
   if (now - last_drawn_ < (bar_ ? kRedrawSeconds : kLineSeconds)) return;
   last_drawn_ = now;
-  const std::string text = line(done, total, label, now);
+  const std::string text = line(done, total, label, seconds_left);
   std::fprintf(out_, bar_ ? "\r\x1b[2K%s" : "%s\n", text.c_str());
   std::fflush(out_);
   drawn_ = true;

@@ -19,8 +19,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `total` may change from call to call. `label` says what is being worked on.
-  void update(double done, double total, const std::string& label);
+  // `total` may change from call to call. `label` says what is being worked on. `seconds_left`, when above 0, replaces the estimate from
+  // the pace.
+  void update(double done, double total, const std::string& label, double seconds_left = 0);
   // A line that stays, whatever kind of output this is.
   void note(const std::string& line);
   // Removes the bar.
@@ -29,7 +30,7 @@ class Progress {
   static double steady_seconds();
 
  private:
-  std::string line(double done, double total, const std::string& label, double now) const;
+  std::string line(double done, double total, const std::string& label, double seconds_left) const;
 
   std::string what_;
   std::FILE* out_;

@@ -116,7 +116,7 @@ void show(Progress& progress, const TuneProgress& p) {
   const double done = static_cast<double>(p.problems_done) + std::min(within, 1.0);
   std::string label = short_text(p.problem) + fmt::format(" {}/{}", p.done, p.candidates);
   if (p.best_us > 0) label += " best " + human_us(p.best_us) + " us";
-  progress.update(done, static_cast<double>(p.problems), label);
+  progress.update(done, static_cast<double>(p.problems), label, p.eta_seconds);
 }
 
 int report(const std::vector<ProblemResult>& results, std::vector<Bench>& benches, const Options& options, int columns) {

@@ -1,0 +1,102 @@
+// Bad input: one clear line, the documented exit code, and the store as it was.
+#include <algorithm>
+
+#include "cache/store.h"
+#include "command_run.h"
+
+namespace quern::tools {
+namespace {
+
+class BadInput : public CommandTest {
+ protected:
+  BadInput() {
+    // A store with something to lose.
+    const auto store = cache::Store::open({.directory = store_});
+    EXPECT_TRUE(
+        store->put_measurement({.key = {"p", "d", kGeneratorVersion}, .compiler = "c", .measurement = {.config = {.family = "generic"}}}));
+  }
+
+  void expect_refused(const std::string& arguments, int exit_code, const std::string& mentions, const std::string& environment = "") {
+    const auto before = store_contents();
+    ASSERT_FALSE(before.empty());
+    const Outcome run = quern(arguments, environment);
+    EXPECT_EQ(run.exit_code, exit_code) << arguments << "\n" << run.err;
+    EXPECT_EQ(run.out, "") << arguments;
+    EXPECT_TRUE(run.err.starts_with("quern: ")) << arguments << "\n" << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << arguments << "\n" << run.err;
+    EXPECT_NE(run.err.find(mentions), std::string::npos) << arguments << "\n" << run.err;
+    EXPECT_TRUE(store_contents() == before) << "the store changed: " << arguments;
+  }
+};
+
+constexpr const char* kOne = R"([{"op":"mul_mat","type":"q4_0","n":64,"k":32,"m":1}])";
+
+TEST_F(BadInput, BudgetsThatAreNone) {
+  const std::string problems = file("p.json", kOne);
+  for (const std::string budget : {"-1", "0", "nan", "10x", "-5m", "0s", "inf"})
+    expect_refused("tune " + problems + " --budget " + budget, 2, "'" + budget + "'");
+}
+
+TEST_F(BadInput, RowCountsThatAreNone) {
+  const std::string problems = file("p.json", kOne);
+  for (const std::string m : {"0", "-1", "nan", "1.5", "1,x", "99999999999999999999"})
+    expect_refused("tune " + problems + " --m " + m, 2, "--m");
+  expect_refused("bench --device host --m 0", 2, "--m");
+}
+
+TEST_F(BadInput, NamesThatMeanNothing) {
+  const std::string problems = file("p.json", kOne);
+  expect_refused("tune " + problems + " --type q9_9", 2, "q9_9");
+  expect_refused("tune " + problems + " --op transpose", 2, "transpose");
+  expect_refused("tune " + problems + " --strategy psychic", 2, "psychic");
+  expect_refused("tune " + problems + " --class perfect", 2, "perfect");
+  expect_refused("sweep --family none_such", 2, "none_such");
+  expect_refused("bench --shape 14336", 2, "14336", "QUERN_DEVICE=host");
+  expect_refused("compile " + problems + " --arch volta", 2, "volta");
+  expect_refused("sweep --device cuda:x", 2, "cuda:x");
+  expect_refused("frobnicate", 2, "frobnicate");
+  expect_refused("tune " + problems + " --frobnicate", 2, "--frobnicate");
+}
+
+TEST_F(BadInput, FilesThatAreNotThereOrNotFiles) {
+  expect_refused("tune " + directory_ + "/none.gguf", 2, "No such file");
+  expect_refused("tune " + directory_, 2, "is a directory");
+  expect_refused("tune", 2, "FILE");
+  expect_refused("sweep --model " + directory_ + "/none.gguf", 2, "none.gguf");
+}
+
+TEST_F(BadInput, FilesThatAreGarbage) {
+  expect_refused("tune " + file("g.json", "\x01\x02garbage"), 2, "g.json");
+  expect_refused("tune " + file("e.json", ""), 2, "e.json");
+  expect_refused("tune " + file("o.json", R"([{"op":"mul_mat","type":"q4_0","n":64,"k":33,"m":1}])"), 2, "33");
+  expect_refused("tune " + file("u.json", R"([{"op":"mul_mat","type":"q4_0","n":64,"k":32,"m":1,"layuot":"gguf"}])"), 2, "layuot");
+  expect_refused("tune " + file("g.gguf", std::string("GGUF\x03\x00\x00\x00garbage", 15)), 1, "g.gguf");
+  expect_refused("cache import " + file("s.sqlite", "not a store"), 1, "s.sqlite");
+}
+
+TEST_F(BadInput, ProblemsThatAreNone) {
+  expect_refused("explain mul_mat q4_0 m=1 n=64 k=33 --arch sm_90a", 2, "33");
+  expect_refused("explain mul_mat q9_9 m=1 n=64 k=32 --arch sm_90a", 2, "q9_9");
+  expect_refused("explain '{\"op\":\"mul_mat\"}' --arch sm_90a", 2, "type");
+  expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 --arch sm_90a --device host", 2, "--arch");
+}
+
+TEST_F(BadInput, KeysThatNameNothing) {
+  expect_refused("cache show zz", 2, "zz");
+  expect_refused("cache show 0123456789ab", 2, "0123456789ab");
+}
+
+TEST_F(BadInput, WhatThisMachineLacks) {
+  expect_refused("sweep --device cuda:63", 3, "cuda");
+  expect_refused("compile " + file("p.json", kOne) + " --arch sm_90", 3, "/none/libnvrtc.so", "QUERN_NVRTC=/none/libnvrtc.so");
+  expect_refused("sweep --device host", 3, "/none/plugin.so", "QUERN_HOST_PLUGIN=/none/plugin.so");
+}
+
+TEST_F(BadInput, NowhereToKeepAStore) {
+  const Outcome run = shell("env -u QUERN_CACHE_DIR -u XDG_CACHE_HOME -u HOME \"$QUERN_COMMAND\" cache path");
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_NE(run.err.find("QUERN_CACHE_DIR"), std::string::npos) << run.err;
+}
+
+}  // namespace
+}  // namespace quern::tools
