@@ -11,5 +11,6 @@ const Family& repack_family();
 const Family& gemv_f32_family();
 const Family& gemv_q8_family();
 const Family& gemm_family();
+const Family& wgmma_family();
 
 }  // namespace quern

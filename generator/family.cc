@@ -7,8 +7,8 @@
 namespace quern {
 
 std::span<const Family* const> families() {
-  static const std::array<const Family*, 6> kFamilies{&generic_family(),  &dequantize_family(), &repack_family(),
-                                                      &gemv_f32_family(), &gemv_q8_family(),    &gemm_family()};
+  static const std::array<const Family*, 7> kFamilies{&generic_family(),  &dequantize_family(), &repack_family(),
+                                                      &gemv_f32_family(), &gemv_q8_family(),    &gemm_family(),       &wgmma_family()};
   return kFamilies;
 }
 

@@ -88,7 +88,7 @@ class Gemm final : public Family {
     if (is_empty(p)) return std::move(text).finish(0, accuracy_of(g));
     std::string prepare = std::to_string(kPrepareThreads), sum = std::to_string(kSumThreads);
     text.kernel(step("quern_prepare", p.m, kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
-                "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + prepare + ">(args);");
+                "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + prepare + ">(args, quern::FragmentPlace{{args.m, args.k}});");
     text.kernel(overlapping(step("quern_gemm", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
                 "quern::Gemm<Weight, Layout, Y, kBias, kGeometry>::run(args);");
     if (g.split_k > 1)

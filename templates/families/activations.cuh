@@ -86,24 +86,39 @@ QUERN_FN f32 fragment_scale(f32 absmax) {
   return ptx::float_from_bits((exponent - 7u) << 23);
 }
 
-// One block per row of X: fragment order, bf16 as is, or f16 scaled by the row's power of two.
-template <class D, class X, bool kBf16, int kThreads>
-QUERN_FN void fragment_activations(const KernelArgs& args) {
+// Where the two packed pairs of (token, run of 128, quad, lane) go: 4 bytes each, in neighbouring 16-byte pieces.
+struct FragmentPlace {
+  FragmentActivations layout;
+  QUERN_FN u32* at(u8* store, i64 m, int run, int quad, int half) const {
+    return reinterpret_cast<u32*>(store + (m * layout.k_padded() + run * 128 + 16 * quad + 8 * half) * 2);
+  }
+};
+struct TiledPlace {
+  TiledActivations layout;
+  QUERN_FN u32* at(u8* store, i64 m, int run, int quad, int half) const {
+    return reinterpret_cast<u32*>(store + layout.piece(m, 2 * run + quad / 4, 2 * (quad % 4) + half));
+  }
+};
+
+// One block per row of X, in the order and place that `place` says: bf16 as is, or f16 scaled by the row's power of two. Rows past m are zeros.
+template <class D, class X, bool kBf16, int kThreads, class Place>
+QUERN_FN void fragment_activations(const KernelArgs& args, const Place& place) {
   ptx::allow_next();
-  FragmentActivations layout{args.m, args.k};
   i64 m = ptx::block_x();
-  const X* row = static_cast<const X*>(args.x) + m * args.ldx;
+  bool inside = m < args.m;
+  const X* row = static_cast<const X*>(args.x) + (inside ? m * args.ldx : 0);
   u8* store = static_cast<u8*>(args.workspace);
   bool wide = rows_are_wide<X>(args.x, args.ldx);
 
   f32 scale = 1.0f, inverse = 1.0f;
   if constexpr (!kBf16) {
     f32 absmax = 0;
-    for (i64 k = ptx::thread_x(); k < args.k; k += kThreads) {
-      f32 v = ptx::to_f32(ptx::load_cached(row + k));
-      v = v < 0 ? -v : v;
-      absmax = v > absmax ? v : absmax;
-    }
+    if (inside)
+      for (i64 k = ptx::thread_x(); k < args.k; k += kThreads) {
+        f32 v = ptx::to_f32(ptx::load_cached(row + k));
+        v = v < 0 ? -v : v;
+        absmax = v > absmax ? v : absmax;
+      }
     f32* warps = reinterpret_cast<f32*>(ptx::shared_memory());
     for (int mask = 16; mask > 0; mask /= 2) {
       f32 other = ptx::shuffle_xor(absmax, mask);
@@ -116,15 +131,15 @@ QUERN_FN void fragment_activations(const KernelArgs& args) {
     scale = fragment_scale(absmax);
     inverse = ptx::div(1.0f, scale);
   }
-  if (ptx::thread_x() == 0) reinterpret_cast<f32*>(store + layout.scales())[m] = scale;
+  if (ptx::thread_x() == 0) reinterpret_cast<f32*>(store + place.layout.scales())[m] = scale;
 
-  // One thread per (run of 128, quad, lane): four activations to two places of 4 bytes.
-  int slices = static_cast<int>(args.k / kSliceWeights), quads = static_cast<int>(layout.k_padded() / 4);
+  // One thread per (run of 128, quad, lane).
+  int slices = static_cast<int>(args.k / kSliceWeights), quads = static_cast<int>(place.layout.k_padded() / 4);
   for (int i = ptx::thread_x(); i < quads; i += kThreads) {
     int run = i / 32, quad = i / 4 % 8, t = i % 4;
     int s = 4 * run + t;
     f32 x[4] = {0, 0, 0, 0};
-    if (s < slices) load_quad(x, row + quad_position<D>(s, quad), wide);
+    if (inside && s < slices) load_quad(x, row + quad_position<D>(s, quad), wide);
     u32 low, high;
     if constexpr (kBf16) {
       low = ptx::pack_bf16x2(x[0], x[1]), high = ptx::pack_bf16x2(x[2], x[3]);
@@ -132,9 +147,8 @@ QUERN_FN void fragment_activations(const KernelArgs& args) {
       low = ptx::pack_f16x2(ptx::mul(x[0], inverse), ptx::mul(x[1], inverse));
       high = ptx::pack_f16x2(ptx::mul(x[2], inverse), ptx::mul(x[3], inverse));
     }
-    u32* place = reinterpret_cast<u32*>(store + (m * layout.k_padded() + run * 128 + 16 * quad) * 2);
-    place[t] = low;
-    place[t + 4] = high;
+    place.at(store, m, run, quad, 0)[t] = low;
+    place.at(store, m, run, quad, 1)[t] = high;
   }
 }
 

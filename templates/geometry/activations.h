@@ -26,4 +26,20 @@ struct FragmentActivations {
   constexpr long long bytes() const { return scales() + m * 4; }
 };
 
+// The same for the Hopper GEMM: tiles of `tile_m` tokens, each [k_padded / 64][token][128 bytes] with the 16-byte pieces of a token's 128 bytes
+// XOR-ed with the token's low three bits: the 128-byte swizzle that wgmma reads, so that a stage is one contiguous copy. Then one f32 scale per
+// row. Tokens past m are zeros.
+struct TiledActivations {
+  long long m, k;
+  int tile_m;
+  constexpr long long k_padded() const { return round_up(k, 128); }
+  constexpr long long rows() const { return round_up(m, tile_m); }
+  constexpr long long scales() const { return rows() * k_padded() * 2; }
+  constexpr long long bytes() const { return scales() + rows() * 4; }
+  // Byte offset of piece `piece` (0..7) of 64-wide chunk `chunk` of token m.
+  constexpr long long piece(long long token, int chunk, int piece) const {
+    return ((token / tile_m * (k_padded() / 64) + chunk) * tile_m + token % tile_m) * 128 + ((piece ^ static_cast<int>(token & 7)) * 16);
+  }
+};
+
 }  // namespace quern
