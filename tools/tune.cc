@@ -108,6 +108,8 @@ void print_results(const std::vector<ProblemResult>& results, std::uint64_t comp
   fmt::print("{}", table.render(columns));
   fmt::print("{} problems, {} answered by the store; {} candidates measured, {} kernels compiled\n", results.size(), from_store, tried,
              compiled);
+  if (std::any_of(results.begin(), results.end(), [](const ProblemResult& r) { return r.unstable; }))
+    fmt::print("?: these times scattered; something else was using the device\n");
 }
 
 void show(Progress& progress, const TuneProgress& p) {
