@@ -8,7 +8,6 @@
 #include <limits>
 #include <unistd.h>
 
-#include "tuner/bench_data.h"
 #include "tuner/oracle.h"
 
 namespace quern::planted {
@@ -77,7 +76,8 @@ class PlantedModule : public Module {
   std::string text_;
 };
 
-void compute(const KernelArgs& a) {
+// The first `count` outputs, row after row; the rest is not touched.
+void compute(const KernelArgs& a, std::int64_t count) {
   const WeightRows w{WeightType::q4_0, static_cast<const std::byte*>(a.w), a.n, a.k, a.w_row_bytes};
   const ActivationRows x{DType::f32, static_cast<const std::byte*>(a.x), a.m, a.k, a.ldx};
   std::vector<OutputIndex> all;
@@ -85,7 +85,7 @@ void compute(const KernelArgs& a) {
     for (std::int64_t m = 0; m < a.m; ++m) all.push_back({m, n});
   const auto values = mul_mat_reference(w, x, nullptr, DType::f32, all);
   for (std::size_t i = 0; i < all.size(); ++i)
-    static_cast<float*>(a.y)[all[i].m * a.ldy + all[i].n] = static_cast<float>(values[i].value);
+    if (all[i].m * a.n + all[i].n < count) static_cast<float*>(a.y)[all[i].m * a.ldy + all[i].n] = static_cast<float>(values[i].value);
 }
 
 // How much an output of this problem may be expected to be off by at 100%.
@@ -126,7 +126,7 @@ class PlantedDevice : public Device {
       std::raise(SIGSEGV);
     }
     while (behaviour == kHang) ::usleep(10000);
-    compute(args);
+    compute(args, behaviour == kHalfOutput ? args.m * args.n / 2 : args.m * args.n);
     spoil(behaviour, args);
     return {};
   }
@@ -159,7 +159,7 @@ class PlantedDevice : public Device {
   static void spoil(std::int64_t behaviour, const KernelArgs& a) {
     auto* y = static_cast<float*>(a.y);
     const std::int64_t last = (a.m - 1) * a.ldy + a.n - 1;
-    if (behaviour == kHalfOutput) std::memset(y + (last + 1) / 2, kPoisonByte, static_cast<std::size_t>((last + 1 - (last + 1) / 2) * 4));
+    if (behaviour == kGapWrite) y[a.n] = 0;
     if (behaviour == kFenceWrite) *reinterpret_cast<unsigned char*>(y + last + 1) = 0;
     if (behaviour == kWorkspaceFence) *(static_cast<unsigned char*>(a.workspace) - 1) = 0;
     if (behaviour == kWrongElement) y[last] += 0.1f * scale_of(a, a.m - 1, a.n - 1);

@@ -18,6 +18,7 @@ enum Behaviour : std::int64_t {
   kHang,
   kHalfOutput,     // writes the first half only
   kFenceWrite,     // one byte past the output
+  kGapWrite,       // the element after the first row, where a gap is
   kWorkspaceFence, // one byte before the workspace
   kWrongElement,   // the last output is off by 10% of its scale
   kNan,            // the first output is NaN

@@ -31,6 +31,7 @@ cache::StoreOptions store_at(const std::string& directory) {
 std::unique_ptr<Family> everything(const std::string& name) { return family({kRight}, {10}, name); }
 
 int planted_worker(const std::string& store_directory, const std::string& log) {
+  std::ofstream(log + ".pid") << ::getpid() << std::flush;
   const auto device = planted::device(log);
   const auto compiler = planted::compiler();
   const auto store = cache::Store::open(store_at(store_directory));
@@ -53,11 +54,13 @@ std::vector<std::int64_t> numbers(std::int64_t first, std::int64_t count) {
 
 constexpr std::int64_t kLongRun = 40;
 
-std::vector<ProblemResult> tune_long(const std::string& store_directory, const std::string& log) {
-  Worker worker(worker_options(store_directory, log));
+std::vector<ProblemResult> tune_long(const std::string& store_directory, const std::string& log, bool hang = false) {
+  WorkerOptions w = worker_options(store_directory, log);
+  if (hang) w.candidate_seconds = 100;
+  Worker worker(w);
   const auto compiler = planted::compiler();
   const auto store = cache::Store::open(store_at(store_directory));
-  const auto planted_family = family({kRight}, numbers(100, kLongRun));
+  const auto planted_family = family({hang ? kHang : kRight}, numbers(100, kLongRun));
   TuneOptions options;
   options.candidates = source({planted_family.get()});
   return tune({problem()}, {{"planted", &worker, compiler.get()}}, *store, options, {});
@@ -105,6 +108,15 @@ class Tuning : public testing::Test {
       if (row.measurement.config.find("behaviour") == behaviour) return row.measurement.verdict;
     ADD_FAILURE() << "no row for behaviour " << behaviour;
     return Verdict::ok;
+  }
+
+  pid_t start_parent(const char* role) {
+    const pid_t parent = ::fork();
+    if (parent == 0) {
+      ::execl("/proc/self/exe", "tune_test", role, directory_.c_str(), log_.c_str(), static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+    return parent;
   }
 
   fs::path directory_;
@@ -168,11 +180,7 @@ TEST_F(Tuning, KilledAtRandomMomentsTheRerunMeasuresExactlyTheRemainder) {
   std::mt19937 random(20261130);
   std::size_t before = 0, rows_before = 0;
   for (int round = 0; round < 6 && rows().size() < kLongRun; ++round) {
-    const pid_t parent = ::fork();
-    if (parent == 0) {
-      ::execl("/proc/self/exe", "tune_test", "__tune_parent", directory_.c_str(), log_.c_str(), static_cast<char*>(nullptr));
-      ::_exit(127);
-    }
+    const pid_t parent = start_parent("__tune_parent");
     // Killed soon after it measured something: the run as a whole takes longer than that.
     bool ended = false;
     while (launches() <= before && !ended) {
@@ -198,6 +206,32 @@ TEST_F(Tuning, KilledAtRandomMomentsTheRerunMeasuresExactlyTheRemainder) {
   EXPECT_EQ(launches() - before, kLongRun - recorded);
   EXPECT_EQ(rows().size(), static_cast<std::size_t>(kLongRun));
   EXPECT_EQ(*results[0].winner, config(kRight, 100));
+}
+
+// "R", "S", "Z" ..., or nothing when there is no such process.
+std::string process_state(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string id, name, state;
+  file >> id >> name >> state;
+  return state;
+}
+
+TEST_F(Tuning, AKilledParentLeavesNoWorkerEvenOneThatHangs) {
+  const pid_t parent = start_parent("__tune_hanging_parent");
+  while (launches() == 0) ::usleep(1000);
+  int worker = 0;
+  std::ifstream(log_ + ".pid") >> worker;
+  ASSERT_GT(worker, 0);
+  EXPECT_NE(process_state(worker), "");
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+  auto gone = [&] {
+    const std::string state = process_state(worker);
+    return state.empty() || state == "Z";  // whoever inherits it may be slow to reap it
+  };
+  for (int i = 0; i < 1000 && !gone(); ++i) ::usleep(10000);
+  EXPECT_TRUE(gone());
+  if (!gone()) ::kill(worker, SIGKILL);
 }
 
 TEST_F(Tuning, AStopKeepsWhatWasMeasuredAndTheRerunDoesTheRest) {
@@ -310,6 +344,18 @@ TEST_F(Tuning, TheRooflineEndsTheSearch) {
   EXPECT_EQ(r[0].read_ceiling_us, 10.0);
 }
 
+TEST_F(Tuning, AStopEndsARunInThisProcessToo) {
+  InProcess bench;
+  std::atomic<bool> stop{false};
+  TuneOptions options;
+  options.stop = &stop;
+  const auto f = family({kRight}, numbers(10, 9));
+  options.candidates = source({f.get()});
+  const auto r = tune({problem()}, {{"planted", &bench, compiler_.get()}}, *store_, options, [&](const TuneProgress& p) { stop = p.done >= 2; });
+  EXPECT_EQ(r[0].tried, 2);
+  EXPECT_EQ(r[0].reasons.at("stopped"), 7);
+}
+
 TEST_F(Tuning, FinalistsAreComparedAndWithinNoiseTheSimplerFamilyWins) {
   InProcess bench;
   bench.compared = {{config(kRight, 1000), 980}, {config(kRight, 990, "second"), 975}};
@@ -368,6 +414,10 @@ TEST(WorkerProtocol, MessagesSurviveTheWire) {
 int main(int argc, char** argv) {
   const std::string role = argc > 3 ? argv[1] : "";
   if (role == quern::kWorkerCommand) return quern::planted_worker(argv[2], argv[3]);
+  if (role == "__tune_hanging_parent") {
+    quern::tune_long(argv[2], argv[3], true);
+    return 0;
+  }
   if (role == "__tune_parent") {
     quern::tune_long(argv[2], argv[3]);
     return 0;

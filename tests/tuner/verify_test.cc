@@ -86,6 +86,9 @@ TEST_F(PlantedKernels, GapsBetweenRowsSurviveAndAreReadByNobody) {
   data.x_gap = data.y_gap = 8;
   data.w_gap = 36;
   EXPECT_EQ(measure(kRight, problem(), data).verdict, Verdict::ok);
+  const Measurement m = measure(kGapWrite, problem(), data);
+  EXPECT_EQ(m.verdict, Verdict::out_of_bounds_write);
+  EXPECT_NE(m.reason.find("gap after row 0"), std::string::npos) << m.reason;
 }
 
 TEST_F(PlantedKernels, ALaunchThatFailsIsAVerdict) {
