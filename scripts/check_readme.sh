@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+export QUERN_CACHE_DIR="${QUERN_CACHE_DIR:-$PWD/build/test-store}"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 

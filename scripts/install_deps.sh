@@ -45,6 +45,9 @@ packages=(build-essential ca-certificates ccache cmake git libboost-context-dev 
           libsqlite3-dev ninja-build nlohmann-json3-dev pkg-config python3 zlib1g-dev)
 [ "$lint" = 1 ] && packages+=(clang-format clang-tidy)
 
+# The libraries that the host target's plugin is built from; the shared one is not among the headers' dependencies.
+llvm_packages() { echo "llvm-$1-dev libclang-$1-dev libclang-cpp$1"; }
+
 install_packages() {
   if ! command -v apt-get >/dev/null; then
     say "no apt-get here: install the equivalents of ${packages[*]} and the LLVM and clang development files (14 or newer) by hand"
@@ -53,7 +56,7 @@ install_packages() {
   local llvm missing=() package
   # A machine that has never run apt-get update offers nothing: look again after the update below.
   llvm="$(llvm_version)"
-  for package in "${packages[@]}" "llvm-$llvm-dev" "libclang-$llvm-dev"; do
+  for package in "${packages[@]}" $(llvm_packages "$llvm"); do
     installed "$package" || missing+=("$package")
   done
   if [ ${#missing[@]} = 0 ]; then
@@ -64,7 +67,7 @@ install_packages() {
   as_root apt-get update -q >/dev/null
   llvm="$(llvm_version)"
   missing=()
-  for package in "${packages[@]}" "llvm-$llvm-dev" "libclang-$llvm-dev"; do
+  for package in "${packages[@]}" $(llvm_packages "$llvm"); do
     installed "$package" || missing+=("$package")
   done
   say "installing ${missing[*]}"
