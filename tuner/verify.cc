@@ -38,8 +38,8 @@ void parallel_for(std::int64_t count, const Body& body) {
 
 // Half the distance between neighbouring values of `type` around `value`.
 double half_ulp(DType type, double value) {
-  if (type == DType::f32) return 0;  // far below every bar
-  const int mantissa = type == DType::f16 ? 10 : 7, least = type == DType::f16 ? -14 : -126;
+  const int mantissa = type == DType::f32 ? 23 : type == DType::f16 ? 10 : 7;
+  const int least = type == DType::f16 ? -14 : -126;
   const int exponent = value == 0 ? least : std::max(std::ilogb(value), least);
   return std::ldexp(0.5, exponent - mantissa);
 }

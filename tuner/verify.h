@@ -13,8 +13,8 @@
 //   normal   5e-5       2e-2
 //   loose    5e-4       5e-2
 //
-// The output's own rounding (half a unit in the last place of f16 or bf16; for many elements a variance near 2^-24 and 2^-18 of the value's
-// square) is allowed on top of both, by the triangle inequality: sqrt(sum err^2) <= sqrt(bar D) + sqrt(sum half_ulp^2).
+// The output's own rounding (half a unit in the last place; for many f16 or bf16 elements a variance near 2^-24 or 2^-18 of the value's square)
+// is allowed on top of both, by the triangle inequality: sqrt(sum err^2) <= sqrt(bar D) + sqrt(sum half_ulp^2).
 // The bar is a mean over outputs; over few outputs it is widened by 1 + 4 sqrt(2/count), four standard deviations of a mean of squared
 // normal errors (not for exact and f32).
 //

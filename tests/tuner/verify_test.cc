@@ -201,6 +201,21 @@ TEST(Verify, OutputRoundingIsAllowedOnTopOfTheClassAndNothingMore) {
   }
 }
 
+// A bias that is large beside the products brings a rounding that no bar on the products covers.
+TEST(Verify, RoundingOfTheBiasIsNotHeldAgainstTheProducts) {
+  const auto device = planted::device();
+  Problem p = problem(1, 500, 1);
+  p.type = WeightType::f16;
+  p.bias = true;
+  auto data = BenchData::make(p, *device, {});
+  ASSERT_TRUE(data);
+  const Reference reference = make_reference(**data);
+  std::vector<std::byte> y(500 * 4);
+  for (const auto& o : reference.outputs) store_element(DType::f32, y.data(), o.n, static_cast<float>(o.value));
+  const Verification v = check_output(**data, reference, y, Accuracy::f32);
+  EXPECT_EQ(v.verdict, Verdict::ok) << v.reason;
+}
+
 TEST(Planar, IsTheLayoutOfItsGrammarAndItsOwnInverse) {
   const auto rows = random_weights(WeightType::q4_0, 18, 64, 7);
   const auto tiles = gguf_to_planar(WeightType::q4_0, 18, 64, rows);
