@@ -37,8 +37,10 @@ Result<std::vector<std::byte>> read_model_rows(const Problem& p, const DataOptio
   const GgufTensor* tensor = file.contents().find(options.tensor);
   if (tensor == nullptr) return Error{ErrorCode::kInvalidArgument, options.gguf_path + ": has no tensor " + options.tensor, {}};
   if (tensor->type != p.type || tensor->ne[0] != p.k)
-    return Error{ErrorCode::kInvalidArgument, options.tensor + ": rows of " + std::to_string(tensor->ne[0]) + " of another type or length, needed " +
-                                                  std::string(to_string(p.type)) + " rows of " + std::to_string(p.k), {}};
+    return Error{ErrorCode::kInvalidArgument,
+                 options.tensor + ": rows of " + std::to_string(tensor->ne[0]) + " of another type or length, needed " +
+                     std::string(to_string(p.type)) + " rows of " + std::to_string(p.k),
+                 {}};
   return file.read_rows(*tensor, options.first_row, p.n);
 }
 
@@ -208,9 +210,7 @@ KernelArgs BenchData::args(std::int64_t copy, void* workspace) const {
   return a;
 }
 
-std::byte BenchData::poison_at(std::size_t index) const {
-  return expected_.empty() ? std::byte{kPoisonByte} : ~expected_[index];
-}
+std::byte BenchData::poison_at(std::size_t index) const { return expected_.empty() ? std::byte{kPoisonByte} : ~expected_[index]; }
 
 Status BenchData::poison() {
   if (y_bytes_ == 0) return {};

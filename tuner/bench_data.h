@@ -2,7 +2,8 @@
 //
 //   W, X      exactly sized buffers on the host, where a sanitizer watches; on a GPU each is followed and preceded by 0xFF guard bytes
 //             (NaN in every float type, an extreme scale in every block type), so that a result which depends on them is wrong
-//   Y         poisoned between two fences. The poison is a huge finite value of every float type, not a NaN: x86 hands a NaN's payload on, so
+//   Y         poisoned between two fences. The poison is a huge finite value of every float type, not a NaN: x86 hands a NaN's payload on,
+//   so
 //             that a kernel which read a guard byte would seem not to have written. For repacking, whose bytes may be anything, it is the
 //             complement of the right answer
 //   gaps      between rows of X: guard bytes; between rows of Y: poison that must survive

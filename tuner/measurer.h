@@ -34,9 +34,9 @@ struct MeasureSettings {
   bool time = true;            // false: verify only
   bool keep_spilling = false;  // do not reject for spills: the default config is measured whatever it is
   int max_samples = 40;
-  double max_seconds = 0.2;    // of replays per timing
-  double spread_limit = 0.1;   // above it the timing is repeated, then marked unstable
-  int repeats = 2;             // how often it is repeated
+  double max_seconds = 0.2;   // of replays per timing
+  double spread_limit = 0.1;  // above it the timing is repeated, then marked unstable
+  int repeats = 2;            // how often it is repeated
 
   bool operator==(const MeasureSettings&) const = default;
 };
@@ -45,8 +45,8 @@ class Measurer {
  public:
   virtual ~Measurer() = default;
 
-  // Errors of every method: kEnvironment or kDeviceLost when nothing can be measured here any more, kCancelled when asked to stop. What goes
-  // wrong with one candidate is a verdict, not an error.
+  // Errors of every method: kEnvironment or kDeviceLost when nothing can be measured here any more, kCancelled when asked to stop. What
+  // goes wrong with one candidate is a verdict, not an error.
   virtual Result<DeviceInfo> device() = 0;
   // Makes inputs and references; measure() and compare() refer to the problem prepared last. Preparing the same again costs nothing.
   virtual Status prepare(const Problem& problem, const DataOptions& data) = 0;

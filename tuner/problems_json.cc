@@ -18,7 +18,8 @@ struct Entry {
 
   Error error(std::string_view field, const std::string& found, const std::string& needed) const {
     return Error{ErrorCode::kInvalidArgument,
-                 "problem " + std::to_string(index) + ": field \"" + std::string(field) + "\": found " + found + ", needed " + needed, {}};
+                 "problem " + std::to_string(index) + ": field \"" + std::string(field) + "\": found " + found + ", needed " + needed,
+                 {}};
   }
   // A value as it stands in the file, on one line and of bounded length.
   static std::string shown(const Json& value) {
@@ -105,7 +106,8 @@ Result<Problem> defaults(const Entry& entry) {
 Result<Problem> read_entry(std::size_t index, const Json& object) {
   const Entry entry{index, object};
   if (!object.is_object())
-    return Error{ErrorCode::kInvalidArgument, "problem " + std::to_string(index) + ": found " + Entry::shown(object) + ", needed an object", {}};
+    return Error{
+        ErrorCode::kInvalidArgument, "problem " + std::to_string(index) + ": found " + Entry::shown(object) + ", needed an object", {}};
   for (const char* key : {"op", "type", "n", "k"})
     if (!object.contains(key)) return entry.error(key, "nothing", "a value");
   QUERN_ASSIGN(Problem p, defaults(entry));

@@ -3,8 +3,8 @@
 //   [ {"op": "mul_mat", "type": "q4_0", "n": 4096, "k": 4096, "m": 1}, ... ]
 //
 // Required: op, type, n, k, and m for mul_mat. Optional, with their defaults:
-//   layout "planar" ("gguf" for to_planar)   x_dtype "f32"   y_dtype "f32"   bias false   class "normal" ("exact" for what moves no arithmetic)
-//   batch 1, or [batch2, batch3]             ratio 1, or [ratio2, ratio3]    epilogue "none"
+//   layout "planar" ("gguf" for to_planar)   x_dtype "f32"   y_dtype "f32"   bias false   class "normal" ("exact" for what moves no
+//   arithmetic) batch 1, or [batch2, batch3]             ratio 1, or [ratio2, ratio3]    epilogue "none"
 // Unknown keys are errors: a misspelt option must not be tuned away silently.
 #pragma once
 
@@ -19,8 +19,8 @@
 
 namespace quern {
 
-// Errors: kInvalidArgument naming the entry's index, the field, the value found and the value needed. m = 0 is legal for a kernel but there is
-// nothing to tune, so it is refused here.
+// Errors: kInvalidArgument naming the entry's index, the field, the value found and the value needed. m = 0 is legal for a kernel but there
+// is nothing to tune, so it is refused here.
 Result<std::vector<Problem>> parse_problems_json(std::string_view text);
 // Adds the path to the message. kInvalidArgument too when the file cannot be read.
 Result<std::vector<Problem>> read_problems_file(const std::string& path);

@@ -58,7 +58,8 @@ constexpr double kPromising = 2.0;  // a family whose best is this much slower t
 
 class Greedy : public Strategy {
  public:
-  Greedy(std::vector<SearchSpace> spaces, Config first, std::uint64_t seed) : spaces_(std::move(spaces)), first_(std::move(first)), random_(seed) {
+  Greedy(std::vector<SearchSpace> spaces, Config first, std::uint64_t seed)
+      : spaces_(std::move(spaces)), first_(std::move(first)), random_(seed) {
     best_.resize(spaces_.size());
   }
 
@@ -160,7 +161,8 @@ std::vector<Measurement> finalists(const std::vector<Measurement>& measured, dou
   std::vector<Measurement> ok;
   for (const auto& m : measured)
     if (m.verdict == Verdict::ok) ok.push_back(m);
-  std::sort(ok.begin(), ok.end(), [](const Measurement& a, const Measurement& b) { return a.us != b.us ? a.us < b.us : a.config < b.config; });
+  std::sort(ok.begin(), ok.end(),
+            [](const Measurement& a, const Measurement& b) { return a.us != b.us ? a.us < b.us : a.config < b.config; });
   std::size_t kept = 0;
   while (kept < ok.size() && kept < most && ok[kept].us <= ok[0].us * (1 + margin)) ++kept;
   ok.resize(kept);

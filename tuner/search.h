@@ -1,5 +1,5 @@
-// Search strategies: which candidates to measure next, given what was measured. Deterministic: the same spaces, seed and reports give the same
-// order on every machine. The problem's default config always comes first.
+// Search strategies: which candidates to measure next, given what was measured. Deterministic: the same spaces, seed and reports give the
+// same order on every machine. The problem's default config always comes first.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,16 @@ namespace quern {
 enum class StrategyKind : std::uint8_t {
   exhaustive,  // every valid config, family after family, in the order of the space
   random,      // every valid config, shuffled by the seed
-  greedy,      // defaults and a few seeded samples of every family, then one parameter at a time from the best config of each promising family
+  greedy,  // defaults and a few seeded samples of every family, then one parameter at a time from the best config of each promising family
 };
 constexpr std::string_view to_string(StrategyKind kind) {
   switch (kind) {
-    case StrategyKind::exhaustive: return "exhaustive";
-    case StrategyKind::random: return "random";
-    case StrategyKind::greedy: return "greedy";
+    case StrategyKind::exhaustive:
+      return "exhaustive";
+    case StrategyKind::random:
+      return "random";
+    case StrategyKind::greedy:
+      return "greedy";
   }
   return "?";
 }
@@ -48,8 +51,8 @@ std::unique_ptr<Strategy> make_strategy(StrategyKind kind, std::vector<SearchSpa
 // The measured configs worth a second look: ok, within `margin` of the fastest, at most `most`; fastest first, ties in config order.
 std::vector<Measurement> finalists(const std::vector<Measurement>& measured, double margin = 0.05, std::size_t most = 4);
 
-// The winner among finalists that were timed side by side: of those within noise of the fastest, the one of the simplest family, then the first in
-// config order. Noise is the larger of 1% and the fastest one's spread, at most 3%. Requires at least one.
+// The winner among finalists that were timed side by side: of those within noise of the fastest, the one of the simplest family, then the
+// first in config order. Noise is the larger of 1% and the fastest one's spread, at most 3%. Requires at least one.
 std::size_t choose_winner(const std::vector<Measurement>& finalists, const std::vector<std::string>& family_order);
 
 }  // namespace quern

@@ -26,12 +26,14 @@ std::string static_fault(const KernelSource& source, const ResourceUsage& usage,
     if (device.max_shared_bytes > 0 && shared > device.max_shared_bytes)
       return limit_text("shared memory of " + step.entry, shared, device.max_shared_bytes);
     const std::int64_t warps = (threads + 31) / 32;
-    const std::int64_t per_warp = (std::int64_t{usage.registers} * 32 + kRegistersPerWarpUnit - 1) / kRegistersPerWarpUnit * kRegistersPerWarpUnit;
+    const std::int64_t per_warp =
+        (std::int64_t{usage.registers} * 32 + kRegistersPerWarpUnit - 1) / kRegistersPerWarpUnit * kRegistersPerWarpUnit;
     // The usage is the largest over all entries; a module with several steps is judged by its launches, not by this sum.
     if (source.steps.size() == 1 && warps * per_warp > kRegistersPerBlock)
       return limit_text("registers per block of " + step.entry, warps * per_warp, kRegistersPerBlock);
   }
-  if (!keep_spilling && usage.spill_bytes > kTolerableSpillBytes) return limit_text("spilled bytes", usage.spill_bytes, kTolerableSpillBytes);
+  if (!keep_spilling && usage.spill_bytes > kTolerableSpillBytes)
+    return limit_text("spilled bytes", usage.spill_bytes, kTolerableSpillBytes);
   return {};
 }
 

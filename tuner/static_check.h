@@ -8,8 +8,8 @@
 
 namespace quern {
 
-// Why this kernel is not worth measuring, or cannot be launched: shared memory above the device's limit, more threads or registers than an SM
-// has (65536 registers and 1024 threads per block on every architecture from sm_75), or registers spilled to local memory (unless
+// Why this kernel is not worth measuring, or cannot be launched: shared memory above the device's limit, more threads or registers than an
+// SM has (65536 registers and 1024 threads per block on every architecture from sm_75), or registers spilled to local memory (unless
 // `keep_spilling`). Empty: nothing is wrong. The host target has no such limits.
 std::string static_fault(const KernelSource& source, const ResourceUsage& usage, const DeviceInfo& device, bool keep_spilling);
 

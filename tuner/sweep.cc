@@ -47,11 +47,16 @@ SweepResult run_case(const SweepCase& at, Measurer& measurer) {
 std::string xml(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (c == '&') out += "&amp;";
-    else if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '"') out += "&quot;";
-    else out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   }
   return out;
 }
@@ -65,9 +70,12 @@ std::vector<SweepResult> sweep(const std::vector<SweepCase>& cases, const std::v
   std::mutex mutex;
   auto work = [&](Measurer& measurer) {
     for (std::size_t i = next++; i < cases.size(); i = next++) {
-      if (stop != nullptr && stop->load()) results[i] = skipped(cases[i], "stopped");
-      else if (!cases[i].unsupported.empty()) results[i] = skipped(cases[i], cases[i].unsupported);
-      else results[i] = run_case(cases[i], measurer);
+      if (stop != nullptr && stop->load())
+        results[i] = skipped(cases[i], "stopped");
+      else if (!cases[i].unsupported.empty())
+        results[i] = skipped(cases[i], cases[i].unsupported);
+      else
+        results[i] = run_case(cases[i], measurer);
       if (done) {
         const std::lock_guard lock(mutex);
         done(results[i]);
@@ -91,19 +99,21 @@ std::string sweep_junit(const std::vector<SweepResult>& results, const std::stri
   const SweepTotals t = totals(results);
   double seconds = 0;
   for (const auto& r : results) seconds += r.seconds;
-  std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"" + xml(suite) + "\" tests=\"" + std::to_string(results.size()) +
-                    "\" failures=\"" + std::to_string(t.failed) + "\" skipped=\"" + std::to_string(t.skipped) + "\" time=\"" + std::to_string(seconds) +
-                    "\">\n";
+  std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"" + xml(suite) + "\" tests=\"" +
+                    std::to_string(results.size()) + "\" failures=\"" + std::to_string(t.failed) + "\" skipped=\"" +
+                    std::to_string(t.skipped) + "\" time=\"" + std::to_string(seconds) + "\">\n";
   for (const auto& r : results) {
     std::string name = to_string(r.at.problem) + " " + to_string(r.at.config);
     if (!r.at.data.tensor.empty()) name += " " + r.at.data.tensor + " row " + std::to_string(r.at.data.first_row);
-    out += "  <testcase classname=\"" + xml(r.at.config.family) + "\" name=\"" + xml(name) + "\" time=\"" + std::to_string(r.seconds) + "\"";
+    out +=
+        "  <testcase classname=\"" + xml(r.at.config.family) + "\" name=\"" + xml(name) + "\" time=\"" + std::to_string(r.seconds) + "\"";
     if (r.outcome == Outcome::passed) {
       out += "/>\n";
       continue;
     }
     const std::string what = xml(std::string(to_string(r.verdict)) + ": " + r.reason);
-    out += r.outcome == Outcome::failed ? "><failure message=\"" + what + "\"/></testcase>\n" : "><skipped message=\"" + what + "\"/></testcase>\n";
+    out += r.outcome == Outcome::failed ? "><failure message=\"" + what + "\"/></testcase>\n"
+                                        : "><skipped message=\"" + what + "\"/></testcase>\n";
   }
   return out + "</testsuite>\n";
 }

@@ -14,17 +14,17 @@
 namespace quern {
 
 struct SweepOptions {
-  bool full = false;                 // else quick: minutes on the host target with two cores
-  std::vector<Op> ops;               // empty: all
-  std::vector<WeightType> types;     // empty: every type with a decoder
-  std::vector<Layout> layouts;       // empty: both
-  std::vector<std::string> families; // empty: all
+  bool full = false;                  // else quick: minutes on the host target with two cores
+  std::vector<Op> ops;                // empty: all
+  std::vector<WeightType> types;      // empty: every type with a decoder
+  std::vector<Layout> layouts;        // empty: both
+  std::vector<std::string> families;  // empty: all
   std::uint64_t seed = 1;
   CandidateSource candidates = generated_candidates();
 };
 
-// One check: a config of one family on one problem, with its inputs. `unsupported` is set instead where a family answers no shape of a type and
-// layout: that is reported, not hidden.
+// One check: a config of one family on one problem, with its inputs. `unsupported` is set instead where a family answers no shape of a type
+// and layout: that is reported, not hidden.
 struct SweepCase {
   Problem problem;
   Config config;
@@ -46,20 +46,21 @@ struct SweepTotals {
   std::int64_t passed = 0, failed = 0, skipped = 0;
 };
 
-// The cases, the same on every machine for the same options and target. Each family is held to the strictest class it supports. Its default config
-// meets every shape it supports; further configs that together hold every value of every parameter meet a few. Element types, bias, row gaps and
-// batches rotate over the shapes.
+// The cases, the same on every machine for the same options and target. Each family is held to the strictest class it supports. Its default
+// config meets every shape it supports; further configs that together hold every value of every parameter meet a few. Element types, bias,
+// row gaps and batches rotate over the shapes.
 std::vector<SweepCase> sweep_cases(const SweepOptions& options, const Target& target);
 
 // Configs besides the default that together contain every value of every parameter that any valid config has.
 std::vector<Config> covering_configs(const SearchSpace& space);
 
 // Cases over a model's own tensors: every matrix, `rows` consecutive rows of it at a place drawn from the seed, by every op and family.
-std::vector<SweepCase> sweep_model_cases(const std::string& gguf_path, const Model& model, const SweepOptions& options, const Target& target,
-                                         std::int64_t rows = 24);
+std::vector<SweepCase> sweep_model_cases(const std::string& gguf_path, const Model& model, const SweepOptions& options,
+                                         const Target& target, std::int64_t rows = 24);
 
-// Runs the cases on the measurers (several of one kind work side by side) and returns the results in the order of the cases. `done` is called once per
-// case, never twice at once. A measurer that fails for good fails the cases it held with that error. *stop: the rest is skipped.
+// Runs the cases on the measurers (several of one kind work side by side) and returns the results in the order of the cases. `done` is
+// called once per case, never twice at once. A measurer that fails for good fails the cases it held with that error. *stop: the rest is
+// skipped.
 std::vector<SweepResult> sweep(const std::vector<SweepCase>& cases, const std::vector<Measurer*>& measurers, const std::atomic<bool>* stop,
                                const std::function<void(const SweepResult&)>& done);
 

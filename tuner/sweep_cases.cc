@@ -30,8 +30,19 @@ std::vector<Shape> mul_mat_shapes(WeightType type, bool full) {
   // Most families take dense rows in runs of 128 only.
   if (info(type).block_elements == 1) shapes = {{1, 129, 128}, {4, 35, 384}, {33, 35, 1024}, {129, 129, 128}};
   if (!full) {
-    shapes.insert(shapes.end(), {{1, 1, k[0]}, {1, 129, k[1]}, {2, 16, k[2]}, {3, 3, k[1]}, {5, 129, k[0]}, {8, 16, k[3]}, {1, 2049, k[0]},
-                                 {0, 16, k[0]}, {9, 3, k[0]}, {16, 129, k[1]}, {33, 16, k[2]}, {64, 3, k[1]}, {129, 129, k[1]}});
+    shapes.insert(shapes.end(), {{1, 1, k[0]},
+                                 {1, 129, k[1]},
+                                 {2, 16, k[2]},
+                                 {3, 3, k[1]},
+                                 {5, 129, k[0]},
+                                 {8, 16, k[3]},
+                                 {1, 2049, k[0]},
+                                 {0, 16, k[0]},
+                                 {9, 3, k[0]},
+                                 {16, 129, k[1]},
+                                 {33, 16, k[2]},
+                                 {64, 3, k[1]},
+                                 {129, 129, k[1]}});
     return shapes;
   }
   std::size_t turn = 0;
@@ -62,7 +73,8 @@ bool wanted(const std::vector<T>& filter, const T& value) {
   return filter.empty() || std::find(filter.begin(), filter.end(), value) != filter.end();
 }
 
-// Settings that rotate over the shapes, so that all meet in few cases. A combination that the family does not support is replaced by a plainer one.
+// Settings that rotate over the shapes, so that all meet in few cases. A combination that the family does not support is replaced by a
+// plainer one.
 std::vector<SweepCase> variants(const Problem& base, std::size_t turn, std::uint64_t seed) {
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
   SweepCase plain{base, {}, {}, {}};
@@ -191,7 +203,8 @@ class CaseList {
     const bool full = options_.full;
     for (const Shape& s : base.op == Op::mul_mat ? mul_mat_shapes(base.type, full) : weight_shapes(base.type, full))
       any = add_default(family, at(base, s), turn++) || any;
-    for (const Shape& s : base.op == Op::mul_mat ? config_shapes(base.type, full) : std::vector<Shape>{weight_shapes(base.type, full).back()})
+    for (const Shape& s :
+         base.op == Op::mul_mat ? config_shapes(base.type, full) : std::vector<Shape>{weight_shapes(base.type, full).back()})
       any = add_configs(family, at(base, s)) || any;
     const Problem middle = at(base, {1, 64, 1024});
     if (any || add_default(family, middle, 0)) return;
@@ -271,8 +284,8 @@ std::vector<SweepCase> sweep_cases(const SweepOptions& options, const Target& ta
   return list.take();
 }
 
-std::vector<SweepCase> sweep_model_cases(const std::string& gguf_path, const Model& model, const SweepOptions& options, const Target& target,
-                                         std::int64_t rows) {
+std::vector<SweepCase> sweep_model_cases(const std::string& gguf_path, const Model& model, const SweepOptions& options,
+                                         const Target& target, std::int64_t rows) {
   std::vector<SweepCase> cases;
   Random random(options.seed);
   for (const MatrixGroup& group : model.matrices) {

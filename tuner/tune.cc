@@ -32,7 +32,7 @@ struct Run {
   std::size_t problems = 0;  // times device kinds
   std::size_t devices = 0;
   Clock::time_point start = Clock::now();
-  std::mutex mutex;          // guards progress calls and `done`
+  std::mutex mutex;  // guards progress calls and `done`
   std::size_t done = 0;
 
   bool stopped() const { return options.stop != nullptr && options.stop->load(); }
@@ -84,7 +84,8 @@ class ProblemTuner {
     std::lock_guard lock(run_.mutex);
     const double left = run_.options.budget_seconds - seconds_since(run_.start);
     const double problems_left = static_cast<double>(std::max<std::size_t>(1, run_.problems - run_.done));
-    share_seconds_ = std::max(0.0, left) * static_cast<double>(std::min<std::size_t>(run_.devices, run_.problems - run_.done)) / problems_left;
+    share_seconds_ =
+        std::max(0.0, left) * static_cast<double>(std::min<std::size_t>(run_.devices, run_.problems - run_.done)) / problems_left;
   }
 
   Status search() {
@@ -257,7 +258,8 @@ class ProblemTuner {
     p.candidates = result_.candidates;
     p.best_us = best_us_;
     p.seconds = seconds_since(run_.start);
-    const double finished = static_cast<double>(run_.done) + static_cast<double>(p.done) / static_cast<double>(std::max<std::int64_t>(1, p.candidates));
+    const double finished =
+        static_cast<double>(run_.done) + static_cast<double>(p.done) / static_cast<double>(std::max<std::int64_t>(1, p.candidates));
     if (finished > 0) p.eta_seconds = p.seconds / finished * (static_cast<double>(run_.problems) - finished);
     if (run_.options.budget_seconds > 0) p.eta_seconds = std::min(p.eta_seconds, std::max(0.0, run_.options.budget_seconds - p.seconds));
     p.measured = m;
@@ -269,7 +271,8 @@ class ProblemTuner {
     auto last = finalists(measured_);
     if (last.empty()) {
       if (result_.error.empty())
-        result_.error = key_.problem + (measured_.empty() ? ": no candidate was measured" : ": no candidate passed, of " + std::to_string(measured_.size()));
+        result_.error = key_.problem + (measured_.empty() ? ": no candidate was measured"
+                                                          : ": no candidate passed, of " + std::to_string(measured_.size()));
       return;
     }
     const auto stored = run_.store.find_winner(key_);
@@ -326,7 +329,7 @@ class ProblemTuner {
   Config default_;
   std::vector<Measurement> measured_;  // in this run or before
   double best_us_ = 0;
-  std::string limit_;                  // why nothing more is measured
+  std::string limit_;  // why nothing more is measured
   std::atomic<bool> looking_only_{false};
   bool prepared_ = false, touched_device_ = false, device_failed_ = false;
 };
@@ -385,18 +388,21 @@ std::vector<ProblemResult> tune(const std::vector<Problem>& problems, const std:
   }
   const int cores = options.compile_threads > 0 ? options.compile_threads : core_count();
   CompilePool pool(cores);
-  Run run{options, store, progress, pool, static_cast<std::size_t>(2 * cores), problems.size() * groups.size(), devices.size(), Clock::now(), {}, 0};
+  Run run{options,        store,        progress, pool, static_cast<std::size_t>(2 * cores), problems.size() * groups.size(),
+          devices.size(), Clock::now(), {},       0};
   std::vector<std::thread> threads;
   for (auto& group : groups)
     for (const TuneDevice* device : group->devices)
       threads.emplace_back([&run, device, &group, &problems] { tune_on(run, *device, *group, problems); });
   for (auto& thread : threads) thread.join();
-  // A kind of device that works on none of the problems would only repeat one error; with a device that works, its errors are of no interest.
+  // A kind of device that works on none of the problems would only repeat one error; with a device that works, its errors are of no
+  // interest.
   if (!groups.empty()) results.clear();
   for (auto& group : groups)
     for (std::size_t i = 0; i < problems.size(); ++i)
-      results.push_back(group->results[i] ? std::move(*group->results[i])
-                                          : unmeasured(problems[i], to_string(group->info.identity), "not reached: the device failed before"));
+      results.push_back(group->results[i]
+                            ? std::move(*group->results[i])
+                            : unmeasured(problems[i], to_string(group->info.identity), "not reached: the device failed before"));
   return results;
 }
 

@@ -87,8 +87,8 @@ Verification check_written(const BenchData& data, const std::vector<std::byte>& 
     }
   if (unwritten == 0) return {};
   return failure(Verdict::incomplete_output, std::to_string(unwritten) + " of " + std::to_string(rows * columns) +
-                                                 " outputs were never written, the first at row " + std::to_string(first / ld) + " column " +
-                                                 std::to_string(first % ld));
+                                                 " outputs were never written, the first at row " + std::to_string(first / ld) +
+                                                 " column " + std::to_string(first % ld));
 }
 
 Verification check_mul_mat(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y, Accuracy accuracy) {
@@ -128,8 +128,8 @@ Verification check_mul_mat(const BenchData& data, const Reference& reference, co
                number(bars.worst * worst->absolute_sum) + " (class " + std::string(to_string(accuracy)) + ")";
   } else if (v.nmse > limit * limit) {
     v.verdict = Verdict::wrong_output;
-    v.reason = "nmse " + number(v.nmse) + " over " + std::to_string(v.compared) + " outputs, needed " + number(limit * limit) + " or less for class " +
-               std::string(to_string(accuracy));
+    v.reason = "nmse " + number(v.nmse) + " over " + std::to_string(v.compared) + " outputs, needed " + number(limit * limit) +
+               " or less for class " + std::string(to_string(accuracy));
   }
   return v;
 }
@@ -167,8 +167,8 @@ Verification check_dequantize(const BenchData& data, const Reference& reference,
   dequantize_row(p.type, data.weights().data() + n * row, p.k, values.data());
   v.verdict = Verdict::wrong_output;
   v.max_error = v.nmse = std::numeric_limits<double>::infinity();
-  v.reason = std::to_string(wrong) + " of " + std::to_string(v.compared) + " weights differ, the first at n=" + std::to_string(n) + " k=" +
-             std::to_string(k) + ": found " + number(load_element(p.y_type, y.data(), n * data.ldy() + k)) + ", needed " +
+  v.reason = std::to_string(wrong) + " of " + std::to_string(v.compared) + " weights differ, the first at n=" + std::to_string(n) +
+             " k=" + std::to_string(k) + ": found " + number(load_element(p.y_type, y.data(), n * data.ldy() + k)) + ", needed " +
              number(values[static_cast<std::size_t>(k)]);
   return v;
 }
@@ -225,7 +225,8 @@ Reference mul_mat_outputs(const BenchData& data, double full_limit) {
   const std::size_t per_row = ms.size(), per_batch = per_row * ns.size();
   parallel_for(static_cast<std::int64_t>(batches.size()) * pieces, [&](std::int64_t task) {
     const std::size_t b = static_cast<std::size_t>(task / pieces), piece = static_cast<std::size_t>(task % pieces);
-    const std::size_t begin = ns.size() * piece / static_cast<std::size_t>(pieces), end = ns.size() * (piece + 1) / static_cast<std::size_t>(pieces);
+    const std::size_t begin = ns.size() * piece / static_cast<std::size_t>(pieces),
+                      end = ns.size() * (piece + 1) / static_cast<std::size_t>(pieces);
     fill_outputs(data, batches[b], std::span(reference.outputs).subspan(b * per_batch + begin * per_row, (end - begin) * per_row));
   });
   return reference;
@@ -235,11 +236,16 @@ Reference mul_mat_outputs(const BenchData& data, double full_limit) {
 
 AccuracyBars accuracy_bars(Accuracy accuracy) {
   switch (accuracy) {
-    case Accuracy::exact: return {0, 0};
-    case Accuracy::f32: return {1e-10, 1e-5};
-    case Accuracy::tight: return {1e-6, 2e-3};
-    case Accuracy::normal: return {5e-5, 2e-2};
-    case Accuracy::loose: return {5e-4, 5e-2};
+    case Accuracy::exact:
+      return {0, 0};
+    case Accuracy::f32:
+      return {1e-10, 1e-5};
+    case Accuracy::tight:
+      return {1e-6, 2e-3};
+    case Accuracy::normal:
+      return {5e-5, 2e-2};
+    case Accuracy::loose:
+      return {5e-4, 5e-2};
   }
   return {0, 0};
 }
@@ -252,11 +258,13 @@ std::vector<std::int64_t> sample_indices(std::int64_t limit, std::int64_t count,
   }
   std::set<std::int64_t> chosen;
   const std::int64_t middle = limit / 2 / 128 * 128;
-  for (const std::int64_t i : {std::int64_t{0}, limit - 1, std::int64_t{1}, limit - 2, std::int64_t{15}, std::int64_t{16}, std::int64_t{31}, std::int64_t{32},
-                               std::int64_t{63}, std::int64_t{64}, std::int64_t{127}, std::int64_t{128}, limit - 16, limit - 17, middle - 1, middle})
+  for (const std::int64_t i :
+       {std::int64_t{0}, limit - 1, std::int64_t{1}, limit - 2, std::int64_t{15}, std::int64_t{16}, std::int64_t{31}, std::int64_t{32},
+        std::int64_t{63}, std::int64_t{64}, std::int64_t{127}, std::int64_t{128}, limit - 16, limit - 17, middle - 1, middle})
     if (i >= 0 && i < limit && static_cast<std::int64_t>(chosen.size()) < count) chosen.insert(i);
   Random random(seed);
-  while (static_cast<std::int64_t>(chosen.size()) < count) chosen.insert(static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(limit))));
+  while (static_cast<std::int64_t>(chosen.size()) < count)
+    chosen.insert(static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(limit))));
   return {chosen.begin(), chosen.end()};
 }
 
@@ -266,17 +274,21 @@ Reference make_reference(const BenchData& data, double full_limit) {
   Reference reference;
   if (p.op != Op::dequantize) return reference;
   reference.sampled = static_cast<double>(p.n) * p.k > full_limit;
-  reference.rows = sample_indices(p.n, reference.sampled ? std::max<std::int64_t>(16, static_cast<std::int64_t>(full_limit) / p.k) : p.n, data.options().seed);
+  reference.rows = sample_indices(p.n, reference.sampled ? std::max<std::int64_t>(16, static_cast<std::int64_t>(full_limit) / p.k) : p.n,
+                                  data.options().seed);
   return reference;
 }
 
 Verification check_output(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y, Accuracy accuracy) {
   if (Verification written = check_written(data, y); written.verdict != Verdict::ok) return written;
   switch (data.problem().op) {
-    case Op::mul_mat: return check_mul_mat(data, reference, y, accuracy);
-    case Op::dequantize: return check_dequantize(data, reference, y);
+    case Op::mul_mat:
+      return check_mul_mat(data, reference, y, accuracy);
+    case Op::dequantize:
+      return check_dequantize(data, reference, y);
     case Op::to_planar:
-    case Op::to_gguf: return check_repack(data, y);
+    case Op::to_gguf:
+      return check_repack(data, y);
   }
   return {};
 }

@@ -13,10 +13,10 @@
 //   normal   5e-5       2e-2
 //   loose    5e-4       5e-2
 //
-// The output's own rounding (half a unit in the last place; for many f16 or bf16 elements a variance near 2^-24 or 2^-18 of the value's square)
-// is allowed on top of both, by the triangle inequality: sqrt(sum err^2) <= sqrt(bar D) + sqrt(sum half_ulp^2).
-// The bar is a mean over outputs; over few outputs it is widened by 1 + 4 sqrt(2/count), four standard deviations of a mean of squared
-// normal errors (not for exact and f32).
+// The output's own rounding (half a unit in the last place; for many f16 or bf16 elements a variance near 2^-24 or 2^-18 of the value's
+// square) is allowed on top of both, by the triangle inequality: sqrt(sum err^2) <= sqrt(bar D) + sqrt(sum half_ulp^2). The bar is a mean
+// over outputs; over few outputs it is widened by 1 + 4 sqrt(2/count), four standard deviations of a mean of squared normal errors (not for
+// exact and f32).
 //
 // dequantize: f32 bit-identical to the oracle (all NaNs are equal), f16 and bf16 the correctly rounded f32 value. Repacking: bytes equal.
 #pragma once
@@ -44,14 +44,15 @@ struct Reference {
     std::int64_t batch = 0, m = 0, n = 0;
     double value = 0, absolute_sum = 0, square_sum = 0;
   };
-  bool sampled = false;           // rows of W and X were sampled: always the first and last, tile edges, and seeded random ones
-  std::vector<Output> outputs;    // mul_mat
-  std::vector<std::int64_t> rows; // dequantize: which rows of W to compare
+  bool sampled = false;            // rows of W and X were sampled: always the first and last, tile edges, and seeded random ones
+  std::vector<Output> outputs;     // mul_mat
+  std::vector<std::int64_t> rows;  // dequantize: which rows of W to compare
 };
 
 // Full when m*n*k (all batches) is at most `full_limit` multiplications, else sampled.
 Reference make_reference(const BenchData& data, double full_limit = 2e8);
-// `count` different indices in [0, limit), ascending: edges of tiles and both ends first, then random ones. All of them when count >= limit.
+// `count` different indices in [0, limit), ascending: edges of tiles and both ends first, then random ones. All of them when count >=
+// limit.
 std::vector<std::int64_t> sample_indices(std::int64_t limit, std::int64_t count, std::uint64_t seed);
 
 struct Verification {

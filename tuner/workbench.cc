@@ -10,9 +10,9 @@
 namespace quern {
 namespace {
 
-constexpr std::int64_t kWarmOps = 8;      // launches per replay of the L2-warm figure
+constexpr std::int64_t kWarmOps = 8;  // launches per replay of the L2-warm figure
 constexpr int kCompareRounds = 3;
-constexpr double kDriftLimit = 0.1;       // between repeated medians of one kernel
+constexpr double kDriftLimit = 0.1;  // between repeated medians of one kernel
 
 double relative_spread(const Timing& t) { return t.us_median > 0 ? (t.us_p90 - t.us_p10) / t.us_median : 0; }
 
@@ -38,12 +38,21 @@ Status Workbench::disqualify(const Error& error, Measurement& measurement) {
       lost_ = true;
       measurement.verdict = Verdict::launch_failed;
       return {};
-    case ErrorCode::kLaunchFailed: measurement.verdict = Verdict::launch_failed; return {};
-    case ErrorCode::kCompileFailed: measurement.verdict = Verdict::compile_failed; return {};
-    case ErrorCode::kTimeout: measurement.verdict = Verdict::timed_out; return {};
+    case ErrorCode::kLaunchFailed:
+      measurement.verdict = Verdict::launch_failed;
+      return {};
+    case ErrorCode::kCompileFailed:
+      measurement.verdict = Verdict::compile_failed;
+      return {};
+    case ErrorCode::kTimeout:
+      measurement.verdict = Verdict::timed_out;
+      return {};
     case ErrorCode::kUnsupported:
-    case ErrorCode::kInvalidArgument: measurement.verdict = Verdict::rejected; return {};
-    default: return error;
+    case ErrorCode::kInvalidArgument:
+      measurement.verdict = Verdict::rejected;
+      return {};
+    default:
+      return error;
   }
 }
 

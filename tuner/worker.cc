@@ -1,13 +1,13 @@
 #include "tuner/worker.h"
 
-#include <cerrno>
-#include <csignal>
-#include <cstring>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
 
 #include <algorithm>
 
@@ -18,7 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Clock::time_point after(double seconds) { return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)); }
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
 std::string describe_exit(int status) {
   if (WIFSIGNALED(status)) return "killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
@@ -38,7 +40,8 @@ Result<int> spawn(const WorkerOptions& options, int peer) {
   pid_t child = -1;
   const int failed = posix_spawn(&child, options.executable.c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return Error{ErrorCode::kEnvironment, options.executable + ": cannot be started as a worker: " + std::strerror(failed), {}};
+  if (failed != 0)
+    return Error{ErrorCode::kEnvironment, options.executable + ": cannot be started as a worker: " + std::strerror(failed), {}};
   return static_cast<int>(child);
 }
 
@@ -192,7 +195,8 @@ Result<std::optional<double>> Worker::read_ceiling(std::int64_t bytes) {
     ::kill(child_, SIGKILL);
     const std::string how = end_child();
     if (answer.error().code == ErrorCode::kCancelled) return answer.error();
-    return Error{ErrorCode::kLaunchFailed, "worker failed while the read ceiling was measured (" + answer.error().message + "; " + how + ")", {}};
+    return Error{
+        ErrorCode::kLaunchFailed, "worker failed while the read ceiling was measured (" + answer.error().message + "; " + how + ")", {}};
   }
   if (auto* error = std::get_if<Error>(&*answer)) return *error;
   auto* found = std::get_if<protocol::CeilingFound>(&*answer);

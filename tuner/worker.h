@@ -1,7 +1,7 @@
 // A child process that measures candidates on one device, so that a fault, a trap or a hang costs one candidate and not the run.
 //
-// The child is this executable (or another) started as `executable __worker --device SPEC ...`; it talks over descriptor kWorkerFd, a socket
-// whose other end the parent holds. The child ends when that end closes, whatever it is doing, so a killed parent leaves no orphan.
+// The child is this executable (or another) started as `executable __worker --device SPEC ...`; it talks over descriptor kWorkerFd, a
+// socket whose other end the parent holds. The child ends when that end closes, whatever it is doing, so a killed parent leaves no orphan.
 #pragma once
 
 #include <atomic>
@@ -12,16 +12,17 @@
 
 #include "tuner/line_pipe.h"
 #include "tuner/measurer.h"
-#include "tuner/worker_protocol.h"
 #include "tuner/workbench.h"
+#include "tuner/worker_protocol.h"
 
 namespace quern {
 
 inline constexpr int kWorkerFd = 3;
 inline constexpr const char* kWorkerCommand = "__worker";
 
-// The child's side. Answers requests on `fd` until it closes; returns the process's exit code. Ignores SIGINT, which a terminal sends to the
-// whole group: the parent decides when to end. `opened` is what the child could open, or why it could not; the parent is told either way.
+// The child's side. Answers requests on `fd` until it closes; returns the process's exit code. Ignores SIGINT, which a terminal sends to
+// the whole group: the parent decides when to end. `opened` is what the child could open, or why it could not; the parent is told either
+// way.
 int worker_main(int fd, const Result<WorkbenchTools>& opened);
 
 // All that the hidden subcommand does: opens device, compiler and store, then worker_main on kWorkerFd.
@@ -34,15 +35,15 @@ int run_worker(const WorkerStartup& startup);
 
 struct WorkerOptions {
   std::string executable = "/proc/self/exe";
-  std::vector<std::string> arguments;  // after the executable's name; {kWorkerCommand, "--device", "cuda:0", ...}
-  double start_seconds = 60;           // until the device is open
-  double prepare_seconds = 600;        // to make inputs and references
-  double candidate_seconds = 30;       // to compile, verify and time one candidate
+  std::vector<std::string> arguments;       // after the executable's name; {kWorkerCommand, "--device", "cuda:0", ...}
+  double start_seconds = 60;                // until the device is open
+  double prepare_seconds = 600;             // to make inputs and references
+  double candidate_seconds = 30;            // to compile, verify and time one candidate
   const std::atomic<bool>* stop = nullptr;  // becomes true: the call under way returns kCancelled and the child is killed
 };
 
-// The parent's side. A child that dies or hangs while measuring gives that candidate the verdict crashed or timed_out; the next call starts a
-// fresh child and prepares it again. Not thread-safe; one per device.
+// The parent's side. A child that dies or hangs while measuring gives that candidate the verdict crashed or timed_out; the next call starts
+// a fresh child and prepares it again. Not thread-safe; one per device.
 class Worker : public Measurer {
  public:
   explicit Worker(WorkerOptions options) : options_(std::move(options)) {}

@@ -1,9 +1,9 @@
 // The child's side of tuner/worker.h.
+#include <poll.h>
+#include <unistd.h>
 #include <csignal>
 #include <limits>
-#include <poll.h>
 #include <thread>
-#include <unistd.h>
 
 #include "tuner/candidate_source.h"
 #include "tuner/worker.h"

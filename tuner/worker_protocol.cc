@@ -22,8 +22,12 @@ T value_or_throw(Result<T> result) {
 }
 
 Json to_json(const MeasureSettings& s) {
-  return {{"time", s.time},           {"keep_spilling", s.keep_spilling}, {"max_samples", s.max_samples},
-          {"max_seconds", s.max_seconds}, {"spread_limit", s.spread_limit},   {"repeats", s.repeats}};
+  return {{"time", s.time},
+          {"keep_spilling", s.keep_spilling},
+          {"max_samples", s.max_samples},
+          {"max_seconds", s.max_seconds},
+          {"spread_limit", s.spread_limit},
+          {"repeats", s.repeats}};
 }
 MeasureSettings settings_from(const Json& j) {
   MeasureSettings s;
@@ -37,8 +41,8 @@ MeasureSettings settings_from(const Json& j) {
 }
 
 Json to_json(const DataOptions& d) {
-  return {{"seed", d.seed},       {"rotate", d.rotate},       {"x_gap", d.x_gap},   {"y_gap", d.y_gap},
-          {"w_gap", d.w_gap},     {"gguf_path", d.gguf_path}, {"tensor", d.tensor}, {"first_row", d.first_row}};
+  return {{"seed", d.seed},   {"rotate", d.rotate},       {"x_gap", d.x_gap},   {"y_gap", d.y_gap},
+          {"w_gap", d.w_gap}, {"gguf_path", d.gguf_path}, {"tensor", d.tensor}, {"first_row", d.first_row}};
 }
 DataOptions data_from(const Json& j) {
   DataOptions d;
@@ -87,15 +91,9 @@ DeviceInfo device_from(const Json& j) {
 }
 
 Json to_json(const Measurement& m) {
-  return {{"config", to_string(m.config)},
-          {"verdict", static_cast<int>(m.verdict)},
-          {"reason", m.reason},
-          {"nmse", number(m.nmse)},
-          {"max_error", number(m.max_error)},
-          {"us", number(m.us)},
-          {"spread", number(m.spread)},
-          {"us_l2_warm", number(m.us_l2_warm)},
-          {"unstable", m.unstable},
+  return {{"config", to_string(m.config)}, {"verdict", static_cast<int>(m.verdict)}, {"reason", m.reason},
+          {"nmse", number(m.nmse)},        {"max_error", number(m.max_error)},       {"us", number(m.us)},
+          {"spread", number(m.spread)},    {"us_l2_warm", number(m.us_l2_warm)},     {"unstable", m.unstable},
           {"artifact", m.artifact}};
 }
 Measurement measurement_from(const Json& j) {
@@ -125,8 +123,7 @@ std::string line_of(const Json& j) { return j.dump(-1, ' ', true, Json::error_ha
 Request request_from(const Json& j) {
   const auto what = j.at("do").get<std::string>();
   if (what == "prepare") return Prepare{value_or_throw(parse_problem(j.at("problem").get<std::string>())), data_from(j.at("data"))};
-  if (what == "measure")
-    return Measure{value_or_throw(parse_config(j.at("config").get<std::string>())), settings_from(j.at("settings"))};
+  if (what == "measure") return Measure{value_or_throw(parse_config(j.at("config").get<std::string>())), settings_from(j.at("settings"))};
   if (what == "ceiling") return Ceiling{j.at("bytes").get<std::int64_t>()};
   if (what != "compare") throw std::runtime_error("unknown request");
   Compare compare{{}, settings_from(j.at("settings"))};
@@ -169,23 +166,36 @@ Overloaded(F...) -> Overloaded<F...>;
 }  // namespace
 
 std::string encode(const Request& request) {
-  return line_of(std::visit(
-      Overloaded{[](const Prepare& r) -> Json { return {{"do", "prepare"}, {"problem", to_string(r.problem)}, {"data", to_json(r.data)}}; },
-                 [](const Measure& r) -> Json { return {{"do", "measure"}, {"config", to_string(r.config)}, {"settings", to_json(r.settings)}}; },
-                 [](const Ceiling& r) -> Json { return {{"do", "ceiling"}, {"bytes", r.bytes}}; },
-                 [](const Compare& r) -> Json {
-                   Json configs = Json::array();
-                   for (const Config& c : r.configs) configs.push_back(to_string(c));
-                   return {{"do", "compare"}, {"configs", configs}, {"settings", to_json(r.settings)}};
-                 }},
-      request));
+  return line_of(std::visit(Overloaded{[](const Prepare& r) -> Json {
+                                         return {{"do", "prepare"}, {"problem", to_string(r.problem)}, {"data", to_json(r.data)}};
+                                       },
+                                       [](const Measure& r) -> Json {
+                                         return {{"do", "measure"}, {"config", to_string(r.config)}, {"settings", to_json(r.settings)}};
+                                       },
+                                       [](const Ceiling& r) -> Json {
+                                         return {{"do", "ceiling"}, {"bytes", r.bytes}};
+                                       },
+                                       [](const Compare& r) -> Json {
+                                         Json configs = Json::array();
+                                         for (const Config& c : r.configs) configs.push_back(to_string(c));
+                                         return {{"do", "compare"}, {"configs", configs}, {"settings", to_json(r.settings)}};
+                                       }},
+                            request));
 }
 
 std::string encode(const Answer& answer) {
-  return line_of(std::visit(Overloaded{[](const Done&) -> Json { return {{"ok", true}}; },
-                                       [](const DeviceInfo& d) -> Json { return {{"device", to_json(d)}}; },
-                                       [](const Measured& a) -> Json { return {{"measurement", to_json(a.measurement)}, {"lost", a.lost}}; },
-                                       [](const CeilingFound& a) -> Json { return {{"us", a.us ? Json(*a.us) : Json(nullptr)}}; },
+  return line_of(std::visit(Overloaded{[](const Done&) -> Json {
+                                         return {{"ok", true}};
+                                       },
+                                       [](const DeviceInfo& d) -> Json {
+                                         return {{"device", to_json(d)}};
+                                       },
+                                       [](const Measured& a) -> Json {
+                                         return {{"measurement", to_json(a.measurement)}, {"lost", a.lost}};
+                                       },
+                                       [](const CeilingFound& a) -> Json {
+                                         return {{"us", a.us ? Json(*a.us) : Json(nullptr)}};
+                                       },
                                        [](const Error& e) -> Json {
                                          return {{"error", {{"code", static_cast<int>(e.code)}, {"message", e.message}}}};
                                        },

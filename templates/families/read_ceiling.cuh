@@ -1,5 +1,5 @@
-// The fastest plain read: every 16 bytes are loaded once, as weights are, and folded into a word that is stored only when it has one value of
-// 2^32, so that the loads cannot be dropped. What a kernel that reads as many bytes is compared with.
+// The fastest plain read: every 16 bytes are loaded once, as weights are, and folded into a word that is stored only when it has one value
+// of 2^32, so that the loads cannot be dropped. What a kernel that reads as many bytes is compared with.
 //
 //   args.w  the bytes, 16-byte aligned      args.n  their number, a multiple of 16
 //   args.m  threads of the whole grid       args.y  one word

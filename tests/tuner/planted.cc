@@ -1,12 +1,12 @@
 #include "tests/tuner/planted.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <limits>
-#include <unistd.h>
 
 #include "tuner/oracle.h"
 
@@ -46,7 +46,8 @@ class PlantedCompiler : public Compiler {
   std::string identity() const override { return "planted 1"; }
   Status supports(const Target&) const override { return {}; }
   Result<Binary> compile(const KernelSource& source, const Target&) const override {
-    if (source.text.starts_with(std::to_string(kCompileFails) + " ")) return Error{ErrorCode::kCompileFailed, "planted: does not compile", "log"};
+    if (source.text.starts_with(std::to_string(kCompileFails) + " "))
+      return Error{ErrorCode::kCompileFailed, "planted: does not compile", "log"};
     Binary b;
     b.format = Binary::Format::host_object;
     b.bytes.resize(source.text.size());
@@ -179,7 +180,9 @@ class PlantedDevice : public Device {
 std::unique_ptr<Family> family(std::vector<std::int64_t> behaviours, std::vector<std::int64_t> us, std::string name) {
   return std::make_unique<PlantedFamily>(std::move(name), std::move(behaviours), std::move(us));
 }
-Config config(std::int64_t behaviour, std::int64_t us, const std::string& name) { return Config{name, {{"behaviour", behaviour}, {"us", us}}}; }
+Config config(std::int64_t behaviour, std::int64_t us, const std::string& name) {
+  return Config{name, {{"behaviour", behaviour}, {"us", us}}};
+}
 
 CandidateSource source(std::vector<const Family*> families) {
   return CandidateSource{[families](const Problem&, const Target&) { return families; },

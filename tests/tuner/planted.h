@@ -1,5 +1,5 @@
-// Planted candidates: a family whose configs name how a kernel misbehaves, and the compiler and device that make them do so. The device computes
-// right answers through the oracle and then spoils them, so that the tuner's checks meet real buffers.
+// Planted candidates: a family whose configs name how a kernel misbehaves, and the compiler and device that make them do so. The device
+// computes right answers through the oracle and then spoils them, so that the tuner's checks meet real buffers.
 #pragma once
 
 #include <memory>
@@ -14,20 +14,20 @@ namespace quern::planted {
 
 enum Behaviour : std::int64_t {
   kRight,
-  kCrash,          // SIGSEGV
+  kCrash,  // SIGSEGV
   kHang,
-  kHalfOutput,     // writes the first half only
-  kFenceWrite,     // one byte past the output
-  kGapWrite,       // the element after the first row, where a gap is
-  kWorkspaceFence, // one byte before the workspace
-  kWrongElement,   // the last output is off by 10% of its scale
-  kNan,            // the first output is NaN
+  kHalfOutput,      // writes the first half only
+  kFenceWrite,      // one byte past the output
+  kGapWrite,        // the element after the first row, where a gap is
+  kWorkspaceFence,  // one byte before the workspace
+  kWrongElement,    // the last output is off by 10% of its scale
+  kNan,             // the first output is NaN
   kLaunchFails,
   kDeviceLost,
   kCompileFails,
-  kNoisy,          // right, but timings scatter
-  kReadsWorkspace, // relies on scratch being zero
-  kSloppy,         // every output off by 2% of its scale: beyond tight and normal, within loose's worst element
+  kNoisy,           // right, but timings scatter
+  kReadsWorkspace,  // relies on scratch being zero
+  kSloppy,          // every output off by 2% of its scale: beyond tight and normal, within loose's worst element
 };
 
 // "planted" with the parameters `behaviour` and `us` (what the device reports as its time), every combination of the values given.

@@ -122,8 +122,9 @@ TEST(Search, WithinNoiseTheSimplerFamilyThenTheFirstConfigWins) {
 }
 
 TEST(Search, CoveringConfigsHoldEveryValueThatAnyValidConfigHas) {
-  SearchSpace s{"f", {{"a", {1, 2, 4, 8}, 2}, {"b", {1, 2, 3}, 1}},
-                {[](const Config& c) { return *c.find("a") == 8 && *c.find("b") != 3 ? std::string("a=8 needs b=3") : std::string(); }}};
+  SearchSpace s{"f", {{"a", {1, 2, 4, 8}, 2}, {"b", {1, 2, 3}, 1}}, {[](const Config& c) {
+                  return *c.find("a") == 8 && *c.find("b") != 3 ? std::string("a=8 needs b=3") : std::string();
+                }}};
   auto configs = covering_configs(s);
   EXPECT_LE(configs.size(), 3u);
   configs.push_back(s.default_config());

@@ -91,7 +91,8 @@ TEST(Sweep, ReportsWrongKernelsAndPassesRightOnesOnSeveralMeasurers) {
   const WorkbenchTools tools{device.get(), compiler.get(), store.get(), source({family.get()}).render};
   Workbench one(tools), two(tools);
   std::vector<SweepCase> cases;
-  for (const auto behaviour : {kRight, kHalfOutput, kRight, kWrongElement, kCompileFails}) cases.push_back({problem(), config(behaviour, 10), {}, {}});
+  for (const auto behaviour : {kRight, kHalfOutput, kRight, kWrongElement, kCompileFails})
+    cases.push_back({problem(), config(behaviour, 10), {}, {}});
   cases.push_back({problem(), config(kRight, 10), {}, "planted: not offered"});
   std::size_t calls = 0;
   const auto results = sweep(cases, {&one, &two}, nullptr, [&](const SweepResult&) { ++calls; });
@@ -179,7 +180,8 @@ TEST(ReadCeiling, CompilesForEveryArchitecture) {
   }
 }
 
-// A thread stores its fold only when that is one particular word: with zeros elsewhere, the word shows wherever it lies exactly when it was read once.
+// A thread stores its fold only when that is one particular word: with zeros elsewhere, the word shows wherever it lies exactly when it was
+// read once.
 TEST(ReadCeiling, EveryWordIsReadOnceByEveryShape) {
   auto device = open_device("host", library_paths());
   if (!device) GTEST_SKIP() << device.error().message;
@@ -222,8 +224,8 @@ TEST(Sweep, HostTargetPassesForTheSimplestFamilies) {
   options.families = {"generic", "dequantize", "repack"};
   const auto cases = sweep_cases(options, (*device)->info().target);
   const auto results = sweep(cases, {&bench}, nullptr, [](const SweepResult& r) {
-    EXPECT_NE(r.outcome, SweepResult::Outcome::failed) << to_string(r.at.problem) << " " << to_string(r.at.config) << ": " << to_string(r.verdict) << " "
-                                                       << r.reason;
+    EXPECT_NE(r.outcome, SweepResult::Outcome::failed)
+        << to_string(r.at.problem) << " " << to_string(r.at.config) << ": " << to_string(r.verdict) << " " << r.reason;
   });
   EXPECT_GT(totals(results).passed, 30);
 }

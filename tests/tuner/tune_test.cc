@@ -1,5 +1,5 @@
-// Tuning end to end with planted candidates in a real child process and a real store. This executable is its own worker and, where it has to be killed,
-// its own tuning parent.
+// Tuning end to end with planted candidates in a real child process and a real store. This executable is its own worker and, where it has
+// to be killed, its own tuning parent.
 #include "tuner/tune.h"
 
 #include <gtest/gtest.h>
@@ -69,8 +69,8 @@ std::vector<ProblemResult> tune_long(const std::string& store_directory, const s
 class Tuning : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = fs::temp_directory_path() / ("quern_tune_" + std::to_string(::getpid()) + "_" +
-                                               testing::UnitTest::GetInstance()->current_test_info()->name());
+    directory_ = fs::temp_directory_path() /
+                 ("quern_tune_" + std::to_string(::getpid()) + "_" + testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(directory_);
     fs::create_directories(directory_);
     log_ = (directory_ / "launches").string();
@@ -351,7 +351,8 @@ TEST_F(Tuning, AStopEndsARunInThisProcessToo) {
   options.stop = &stop;
   const auto f = family({kRight}, numbers(10, 9));
   options.candidates = source({f.get()});
-  const auto r = tune({problem()}, {{"planted", &bench, compiler_.get()}}, *store_, options, [&](const TuneProgress& p) { stop = p.done >= 2; });
+  const auto r =
+      tune({problem()}, {{"planted", &bench, compiler_.get()}}, *store_, options, [&](const TuneProgress& p) { stop = p.done >= 2; });
   EXPECT_EQ(r[0].tried, 2);
   EXPECT_EQ(r[0].reasons.at("stopped"), 7);
 }

@@ -176,7 +176,8 @@ TEST_P(MovedOps, EqualBytesPassAndOneBitOfDifferenceFails) {
     y[at] ^= std::byte{1};
   }
   const int element = (*data)->y_element_bytes();
-  for (int b = 0; b < element; ++b) y[static_cast<std::size_t>(7 * element + b)] = (*data)->poison_at(static_cast<std::size_t>(7 * element + b));
+  for (int b = 0; b < element; ++b)
+    y[static_cast<std::size_t>(7 * element + b)] = (*data)->poison_at(static_cast<std::size_t>(7 * element + b));
   EXPECT_EQ(check_output(**data, reference, y, Accuracy::exact).verdict, Verdict::incomplete_output);
 }
 
@@ -226,7 +227,8 @@ TEST(Planar, IsTheLayoutOfItsGrammarAndItsOwnInverse) {
   EXPECT_EQ(std::memcmp(&tiles[tile + 4 * 16 + 3 * 2], &rows[gguf_block], 2), 0);
   for (const auto& type : kWeightTypes) {
     const auto any = random_weights(type.type, 35, 2 * type.block_elements, 3);
-    EXPECT_EQ(planar_to_gguf(type.type, 35, 2 * type.block_elements, gguf_to_planar(type.type, 35, 2 * type.block_elements, any)), any) << type.name;
+    EXPECT_EQ(planar_to_gguf(type.type, 35, 2 * type.block_elements, gguf_to_planar(type.type, 35, 2 * type.block_elements, any)), any)
+        << type.name;
   }
   const auto dense = random_weights(WeightType::bf16, 5, 3, 3);
   EXPECT_EQ(gguf_to_planar(WeightType::bf16, 5, 3, dense), dense);
@@ -239,7 +241,8 @@ TEST(StaticCheck, NamesTheLimitThatIsExceeded) {
   KernelSource source;
   source.steps.push_back({"entry", {}, {256, 1, 1}, 900});
   EXPECT_EQ(static_fault(source, {.registers = 128}, gpu, false), "");
-  EXPECT_NE(static_fault(source, {.registers = 128, .static_shared_bytes = 101}, gpu, false).find("shared memory of entry: found 1001"), std::string::npos);
+  EXPECT_NE(static_fault(source, {.registers = 128, .static_shared_bytes = 101}, gpu, false).find("shared memory of entry: found 1001"),
+            std::string::npos);
   EXPECT_NE(static_fault(source, {.registers = 128, .spill_bytes = 100}, gpu, false).find("spilled"), std::string::npos);
   EXPECT_EQ(static_fault(source, {.registers = 128, .spill_bytes = 100}, gpu, true), "");
   source.steps[0].block.x = 1024;
