@@ -284,7 +284,9 @@ TEST(DefaultConfig, TakesTheFamilyThatTheShapeWants) {
   EXPECT_EQ(family(4, Accuracy::normal, ampere), "gemv_q8");
   EXPECT_EQ(family(1, Accuracy::f32, h200), "gemv_f32");
   EXPECT_EQ(family(1, Accuracy::normal, h200, WeightType::f16), "gemv_f32");
-  EXPECT_EQ(family(8, Accuracy::normal, ampere), "gemm");
+  EXPECT_EQ(family(8, Accuracy::normal, ampere), "gemv_q8");
+  EXPECT_EQ(family(9, Accuracy::normal, ampere), "gemm");
+  EXPECT_EQ(family(9, Accuracy::normal, h200), "gemm");
   EXPECT_EQ(family(8, Accuracy::normal, turing), "gemv_q8");
   EXPECT_EQ(family(64, Accuracy::normal, ampere), "gemm");
   EXPECT_EQ(family(64, Accuracy::normal, h200), "wgmma");
