@@ -33,7 +33,8 @@ const Family* find_family(std::string_view name);
 
 // Families that support the problem within its accuracy class, simplest first.
 std::vector<const Family*> families_for(const Problem& problem, const Target& target);
-// The config that needs no tuning: the best family's default for this shape. Never fails for a valid problem.
+// The config that needs no tuning: the best family's default for this shape. Its family is empty where none answers the problem
+// (families_for is empty: a batched dequantize, say).
 Config default_config(const Problem& problem, const Target& target);
 // Checks the config against its family's space, then renders. Errors: kUnsupported or kInvalidArgument, naming what does not fit.
 Result<KernelSource> render(const Problem& problem, const Target& target, const Config& config);

@@ -73,7 +73,7 @@ class Gemm final : public Family {
     std::vector<Parameter> parameters{{"warps_n", {1, 2, 4, 8}, 4}, {"warps_m", {1, 2}, 1},          {"warps_k", {1, 2, 4, 8}, 1},
                                       {"frags_n", {1, 2, 4}, 1},    {"frags_m", {1, 2, 4, 8, 16}, 1}, {"stages", {2, 3, 4}, 2},
                                       {"split_k", {1, 2, 4}, 1},    {"bf16", {0, 1}, 0}};
-    SearchSpace::Constraint constraint = [shape, limit](const Config& config) { return check(shape, limit, config); };
+    Constraint constraint = [shape, limit](const Config& config) { return check(shape, limit, config); };
     choose_defaults(parameters, shape, constraint);
     return {"gemm", std::move(parameters), {constraint}};
   }
@@ -99,40 +99,29 @@ class Gemm final : public Family {
   }
 
  private:
-  static void choose_defaults(std::vector<Parameter>& parameters, const Problem& p, const SearchSpace::Constraint& constraint) {
-    auto wish = [&](std::string_view name, int value) {
-      for (auto& parameter : parameters) {
-        if (parameter.name != name) continue;
-        auto before = parameter.default_value;
-        parameter.default_value = value;
-        Config config{"gemm", {}};
-        for (const auto& q : parameters) config.values.push_back({q.name, q.default_value});
-        if (!constraint(config).empty()) parameter.default_value = before;
-      }
-    };
+  static void choose_defaults(std::vector<Parameter>& parameters, const Problem& p, const Constraint& constraint) {
+    DefaultChooser choose{"gemm", parameters, constraint};
     // Start from what is allowed for every m: one fragment of 8 tokens up to m = 63, four fragments from there.
-    if (p.m >= 64)
-      for (auto& parameter : parameters)
-        if (parameter.name == "frags_m") parameter.default_value = 4;
-    wish("bf16", p.accuracy >= Accuracy::normal ? 1 : 0);
+    if (p.m >= 64) choose.start("frags_m", 4);
+    choose.wish("bf16", p.accuracy >= Accuracy::normal ? 1 : 0);
     if (p.m <= 64) {
       for (int f : {2, 4, 8})
-        if (8 * f <= round_up(p.m, 8)) wish("frags_m", f);
+        if (8 * f <= round_up(p.m, 8)) choose.wish("frags_m", f);
       // Two runs of weights are in registers at a time: 32 f32 words per slice leave no room for a second fragment, and 16-bit ones none for
       // the addresses of eight warps' share of 64 tokens (compile_only_test holds every default to no spills).
       const int slice_bytes = kSliceWeights * info(p.type).block_bytes / info(p.type).block_elements;
-      wish("frags_n", p.m <= 16 && slice_bytes <= 64 ? 2 : 1);
+      choose.wish("frags_n", p.m <= 16 && slice_bytes <= 64 ? 2 : 1);
       const bool narrow = slice_bytes < 64 || p.m <= 32;
-      wish("warps_n", narrow ? 2 : 4);
-      wish("warps_k", 2);
-      if (narrow) wish("warps_k", 4);
+      choose.wish("warps_n", narrow ? 2 : 4);
+      choose.wish("warps_k", 2);
+      if (narrow) choose.wish("warps_k", 4);
     } else {
       // 64 accumulators per lane, or 32 where a slice takes many registers: dense types, and types whose blocks are in more than three planes.
-      wish("frags_m", 8);
-      wish("frags_n", is_dense(p.type) || planar::fields(static_cast<unsigned>(p.type)).count > 3 ? 1 : 2);
-      wish("warps_m", p.m > 128 ? 2 : 1);
+      choose.wish("frags_m", 8);
+      choose.wish("frags_n", is_dense(p.type) || planar::fields(static_cast<unsigned>(p.type)).count > 3 ? 1 : 2);
+      choose.wish("warps_m", p.m > 128 ? 2 : 1);
     }
-    wish("stages", 3);
+    choose.wish("stages", 3);
   }
 };
 

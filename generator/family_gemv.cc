@@ -77,7 +77,7 @@ class Gemv : public Family {
       parameters.push_back({"fuse", {0, 1}, 0});
     }
     long long limit = limits_of(target).shared_bytes_per_block;
-    SearchSpace::Constraint constraint = [*this, shape, limit](const Config& config) { return check(shape, limit, config); };
+    Constraint constraint = [*this, shape, limit](const Config& config) { return check(shape, limit, config); };
     choose_defaults(parameters, shape, constraint);
     return {std::string(name_), std::move(parameters), {constraint}};
   }
@@ -116,34 +116,23 @@ class Gemv : public Family {
     return check_geometry(g, p, shared_bytes(g, p), limit);
   }
 
-  // The wishes, most important last, each taken when the result is still allowed.
-  void choose_defaults(std::vector<Parameter>& parameters, const Problem& p, const SearchSpace::Constraint& constraint) const {
+  void choose_defaults(std::vector<Parameter>& parameters, const Problem& p, const Constraint& constraint) const {
     long long slices = p.k / kSliceWeights;
-    auto wish = [&](std::string_view name, int value) {
-      for (auto& parameter : parameters) {
-        if (parameter.name != name) continue;
-        auto before = parameter.default_value;
-        parameter.default_value = value;
-        Config config{std::string(name_), {}};
-        for (const auto& q : parameters) config.values.push_back({q.name, q.default_value});
-        if (!constraint(config).empty()) parameter.default_value = before;
-      }
-    };
-    for (auto& parameter : parameters)
-      if (parameter.name == "lanes") parameter.default_value = 8;  // allowed for every K
-    wish("lanes", 16);
+    DefaultChooser choose{std::string(name_), parameters, constraint};
+    choose.start("lanes", 8);  // allowed for every K
+    choose.wish("lanes", 16);
     if (quantized_ && p.m == 1 && info(p.type).block_elements == 256) {
       // Types with scales inside scales decode longer per load: more warps in flight, fewer registers each.
       for (auto [name, value] : {std::pair{"lanes", 32}, {"warps", 8}, {"unroll", 2}, {"passes", 4}, {"min_warps", 32}, {"prefetch", 1}})
-        wish(name, value);
+        choose.wish(name, value);
       // A row longer than one iteration keeps two sets of slices; those of types in more than three planes then spill at 64 registers.
-      if (slices > 64 && planar::fields(static_cast<unsigned>(p.type)).count > 3) wish("unroll", 1);
+      if (slices > 64 && planar::fields(static_cast<unsigned>(p.type)).count > 3) choose.wish("unroll", 1);
       return;
     }
-    if (!quantized_ && slices >= 24) wish("lanes", 32);
-    wish("warps", p.m >= 4 || !quantized_ ? 8 : 2);
-    if (p.type != WeightType::f32) wish("rows", 2);  // two sets of two slices of 32 registers spill
-    if (p.m >= 4 || !quantized_) wish("stage", 1);
+    if (!quantized_ && slices >= 24) choose.wish("lanes", 32);
+    choose.wish("warps", p.m >= 4 || !quantized_ ? 8 : 2);
+    if (p.type != WeightType::f32) choose.wish("rows", 2);  // two sets of two slices of 32 registers spill
+    if (p.m >= 4 || !quantized_) choose.wish("stage", 1);
   }
 
   std::string_view name_;

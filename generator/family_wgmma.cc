@@ -53,7 +53,7 @@ class WgmmaFamily final : public Family {
 
   SearchSpace space(const Problem& p, const Target& target) const override {
     long long limit = limits_of(target).shared_bytes_per_block;
-    SearchSpace::Constraint constraint = [p, limit](const Config& config) { return check(p, limit, config); };
+    Constraint constraint = [p, limit](const Config& config) { return check(p, limit, config); };
     int tile_m = p.m > 128 ? 256 : p.m > 64 ? 128 : 64;
     return {"wgmma",
             {{"groups", {1, 2, 4}, p.m > 64 ? 2 : 1},

@@ -4,11 +4,30 @@
 
 namespace quern {
 
-Config SearchSpace::default_config() const {
-  Config config{family_, {}};
-  for (const auto& p : parameters_) config.values.push_back({p.name, p.default_value});
+namespace {
+
+Config config_of_defaults(const std::string& family, const std::vector<Parameter>& parameters) {
+  Config config{family, {}};
+  for (const auto& p : parameters) config.values.push_back({p.name, p.default_value});
   return config;
 }
+
+}  // namespace
+
+Parameter& DefaultChooser::find(std::string_view name) {
+  return *std::find_if(parameters_.begin(), parameters_.end(), [&](const Parameter& p) { return p.name == name; });
+}
+
+void DefaultChooser::start(std::string_view name, std::int64_t value) { find(name).default_value = value; }
+
+void DefaultChooser::wish(std::string_view name, std::int64_t value) {
+  Parameter& parameter = find(name);
+  const auto before = parameter.default_value;
+  parameter.default_value = value;
+  if (!constraint_(config_of_defaults(family_, parameters_)).empty()) parameter.default_value = before;
+}
+
+Config SearchSpace::default_config() const { return config_of_defaults(family_, parameters_); }
 
 Status SearchSpace::check(const Config& config) const {
   auto fail = [&](const std::string& what) { return Error{ErrorCode::kInvalidArgument, "config " + to_string(config) + ": " + what, {}}; };

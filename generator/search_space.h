@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quern/config.h"
@@ -16,10 +17,29 @@ struct Parameter {
   std::int64_t default_value = 0;    // one of values
 };
 
+// Returns an empty string for an allowed config, else the reason, naming the parameter, its value and the value needed.
+using Constraint = std::function<std::string(const Config&)>;
+
+// Builds the default config wish by wish: `start` puts a value without a check, `wish` takes one only where the config of all defaults stays
+// allowed, so that later wishes give way to earlier ones.
+class DefaultChooser {
+ public:
+  DefaultChooser(std::string family, std::vector<Parameter>& parameters, const Constraint& constraint)
+      : family_(std::move(family)), parameters_(parameters), constraint_(constraint) {}
+  void start(std::string_view name, std::int64_t value);
+  void wish(std::string_view name, std::int64_t value);
+
+ private:
+  Parameter& find(std::string_view name);
+
+  std::string family_;
+  std::vector<Parameter>& parameters_;
+  const Constraint& constraint_;
+};
+
 class SearchSpace {
  public:
-  // Returns an empty string for an allowed config, else the reason, naming the parameter, its value and the value needed.
-  using Constraint = std::function<std::string(const Config&)>;
+  using Constraint = quern::Constraint;
 
   SearchSpace(std::string family, std::vector<Parameter> parameters, std::vector<Constraint> constraints = {})
       : family_(std::move(family)), parameters_(std::move(parameters)), constraints_(std::move(constraints)) {}
