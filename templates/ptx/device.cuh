@@ -7,6 +7,8 @@
 // A kernel entry: QUERN_KERNEL(name, threads, min_blocks)(quern::KernelArgs args) { ... }
 #define QUERN_KERNEL(name, threads, min_blocks) extern "C" __global__ void __launch_bounds__(threads, min_blocks) name
 #define QUERN_GRID_CONSTANT const __grid_constant__
+// A look-up table at namespace scope: QUERN_TABLE u32 name[n] = {...};
+#define QUERN_TABLE static __device__ const
 #define QUERN_UNROLL _Pragma("unroll")
 #define QUERN_PRAGMA(text) _Pragma(#text)
 #define QUERN_UNROLL_BY(count) QUERN_PRAGMA(unroll count)
@@ -135,11 +137,6 @@ QUERN_FN i32 dp4a_us(u32 a, u32 b, i32 c) {
 QUERN_FN i32 dp2a_lo_ss(u32 a, u32 b, i32 c) {
   i32 d;
   asm("dp2a.lo.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-  return d;
-}
-QUERN_FN i32 dp2a_lo_su(u32 a, u32 b, i32 c) {
-  i32 d;
-  asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
   return d;
 }
 QUERN_FN i32 dp2a_hi_su(u32 a, u32 b, i32 c) {
