@@ -131,6 +131,12 @@ class Gemv : public Family {
     for (auto& parameter : parameters)
       if (parameter.name == "lanes") parameter.default_value = 8;  // allowed for every K
     wish("lanes", 16);
+    if (quantized_ && p.m == 1 && info(p.type).block_elements == 256) {
+      // Types with scales inside scales decode longer per load: more warps in flight, fewer registers each.
+      for (auto [name, value] : {std::pair{"lanes", 32}, {"warps", 8}, {"unroll", 2}, {"passes", 4}, {"min_warps", 32}, {"prefetch", 1}})
+        wish(name, value);
+      return;
+    }
     if (!quantized_ && slices >= 24) wish("lanes", 32);
     wish("warps", p.m >= 4 || !quantized_ ? 8 : 2);
     wish("rows", 2);

@@ -48,7 +48,7 @@ inline Status supports_grid(std::string_view family, long long blocks) {
 }
 
 // No output: nothing to launch.
-inline bool is_empty(const Problem& p) { return p.m == 0 || p.n == 0; }
+inline bool is_empty(const Problem& p) { return p.n == 0 || (p.op == Op::mul_mat && p.m == 0); }
 
 inline LaunchStep step(std::string entry, long long blocks, int threads, long long shared_bytes = 0) {
   return {std::move(entry), Dim3{static_cast<std::uint32_t>(blocks)}, Dim3{static_cast<std::uint32_t>(threads)},

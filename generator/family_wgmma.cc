@@ -47,7 +47,8 @@ class WgmmaFamily final : public Family {
     if (target.kind == Target::Kind::cuda && (target.sm != 90 || !target.exact_arch))
       return unsupported(name(), "target is " + to_string(target) + ", needed sm_90a");
     if (p.m < 33) return unsupported(name(), "m is " + std::to_string(p.m) + ", needed at least 33 to fill half a tile");
-    return supports_grid(name(), (p.m / 64 + 1) * (p.n / 64 + 1));
+    // The tiles, and the preparation's block for each row of the widest tile.
+    return supports_grid(name(), std::max<long long>((p.m / 64 + 1) * (p.n / 64 + 1), round_up(p.m, 256)));
   }
 
   SearchSpace space(const Problem& p, const Target& target) const override {

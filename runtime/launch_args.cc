@@ -48,6 +48,14 @@ Status resolve_stride(const Problem& problem, const char* name, std::int64_t str
   return {};
 }
 
+// Every matrix of a batch starts as aligned as the first one must: kernels load whole words from each. A stride that no index is multiplied
+// by is not looked at.
+Status check_batch_stride(const Problem& problem, const char* name, long long stride, std::int64_t batches, int alignment) {
+  if (batches <= 1 || stride % alignment == 0) return {};
+  return invalid(problem, std::string(name) + " is " + std::to_string(stride) + " bytes, batches of " + std::string(to_string(problem.layout)) +
+                              " weights need a multiple of " + std::to_string(alignment));
+}
+
 bool is_repack(Op op) { return op == Op::to_planar || op == Op::to_gguf; }
 
 Status fill_weights(const Problem& p, const WeightView& w, KernelArgs* out) {
@@ -62,7 +70,9 @@ Status fill_weights(const Problem& p, const WeightView& w, KernelArgs* out) {
   if (out->w_row_bytes % alignment != 0 && out->w_row_bytes != dense)
     return invalid(p, "W's row_bytes is " + std::to_string(w.row_bytes) + ", a multiple of " + std::to_string(alignment) + " is needed");
   QUERN_TRY(resolve_stride(p, "W's stride2", w.stride2, p.n * out->w_row_bytes, "bytes", &out->w_stride2));
+  QUERN_TRY(check_batch_stride(p, "W's stride2", out->w_stride2, p.batch2 / p.ratio2, alignment));
   QUERN_TRY(resolve_stride(p, "W's stride3", w.stride3, p.batch2 / p.ratio2 * out->w_stride2, "bytes", &out->w_stride3));
+  QUERN_TRY(check_batch_stride(p, "W's stride3", out->w_stride3, p.batch3 / p.ratio3, alignment));
   out->w = w.data;
   return {};
 }

@@ -37,6 +37,9 @@ struct MeasureSettings {
   double max_seconds = 0.2;   // of replays per timing
   double spread_limit = 0.1;  // above it the timing is repeated, then marked unstable
   int repeats = 2;            // how often it is repeated
+  // A candidate whose first timing of a single op is above this is not timed further: that figure stands, L2-warm as it is. 0: no limit.
+  // At M=2048 the generic kernel takes 400 times as long as the winner: its full timing took longer than the rest of the search.
+  double hopeless_us = 0;
 
   bool operator==(const MeasureSettings&) const = default;
 };

@@ -16,6 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr double kHopeless = 5;  // times the best so far: not worth a full timing
 constexpr int kGiveUpAfter = 3;  // problems in a row that fail for reasons of the device
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -219,6 +220,7 @@ class ProblemTuner {
     QUERN_TRY(prepare());
     MeasureSettings settings = run_.options.measure;
     settings.keep_spilling = config == default_;
+    settings.hopeless_us = kHopeless * best_us_;
     return device_.measurer->measure(config, settings);
   }
 

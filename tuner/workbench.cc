@@ -112,6 +112,14 @@ Status Workbench::time_kernel(const LoadedKernel& kernel, const MeasureSettings&
   double least = 0, most = 0;
   // A host time is of use only to compare within a run, and a launch there may take a second: no repeats, and one warm op.
   const bool host = tools_.device->info().target.kind == Target::Kind::host;
+  if (settings.hopeless_us > 0) {
+    QUERN_ASSIGN(const Timing first, tools_.device->time(std::span(ops).first(1), 1, 0));
+    if (first.us_median > settings.hopeless_us) {
+      m.us = m.us_l2_warm = first.us_median;
+      m.spread = relative_spread(first);
+      return {};
+    }
+  }
   for (int attempt = 0; attempt <= (host ? 0 : settings.repeats); ++attempt) {
     QUERN_ASSIGN(const Timing t, tools_.device->time(ops, settings.max_samples, settings.max_seconds));
     const double spread = relative_spread(t);

@@ -27,7 +27,8 @@ Json to_json(const MeasureSettings& s) {
           {"max_samples", s.max_samples},
           {"max_seconds", s.max_seconds},
           {"spread_limit", s.spread_limit},
-          {"repeats", s.repeats}};
+          {"repeats", s.repeats},
+          {"hopeless_us", s.hopeless_us}};
 }
 MeasureSettings settings_from(const Json& j) {
   MeasureSettings s;
@@ -37,6 +38,7 @@ MeasureSettings settings_from(const Json& j) {
   j.at("max_seconds").get_to(s.max_seconds);
   j.at("spread_limit").get_to(s.spread_limit);
   j.at("repeats").get_to(s.repeats);
+  j.at("hopeless_us").get_to(s.hopeless_us);
   return s;
 }
 

@@ -84,7 +84,7 @@ struct WeightView {
   std::int64_t rows = kAsPlanned;
   std::int64_t columns = kAsPlanned;
   std::int64_t row_bytes = 0;  // gguf layout: bytes between rows, a multiple of the alignment above; planar is always dense
-  std::int64_t stride2 = 0;    // bytes between matrices in batch dims 2 and 3
+  std::int64_t stride2 = 0;    // bytes between matrices in batch dims 2 and 3, multiples of the alignment above
   std::int64_t stride3 = 0;
 };
 

@@ -82,7 +82,7 @@ QUERN_FN void quantize_activations(const KernelArgs& args) {
 // The power of two that brings absmax to [128, 256): far from f16's ends for the largest activation and 2^21 below it.
 QUERN_FN f32 fragment_scale(f32 absmax) {
   u32 exponent = (ptx::bits_of(absmax) >> 23) & 0xffu;
-  if (exponent < 8u || exponent > 250u) return 1.0f;
+  if (exponent < 8u || exponent > 254u) return 1.0f;  // too small to scale, or no number
   return ptx::float_from_bits((exponent - 7u) << 23);
 }
 

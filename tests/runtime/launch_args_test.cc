@@ -97,6 +97,43 @@ TEST(FillKernelArgs, ChecksEveryStride) {
   EXPECT_NE(error_of(kProblem, args), "");
 }
 
+// Three rows of 18 bytes: the second matrix of a dense batch would start 54 bytes in, where a 16-byte load faults.
+TEST(FillKernelArgs, PlanarBatchesStartAligned) {
+  Problem p{.op = Op::mul_mat, .type = WeightType::q4_0, .layout = Layout::planar, .m = 1, .n = 3, .k = 32, .batch2 = 2};
+  LaunchArgs args = good();
+  EXPECT_EQ(error_of(p, args), "mul_mat: W's stride2 is 54 bytes, batches of planar weights need a multiple of 16");
+  args.w.stride2 = 72;
+  EXPECT_EQ(error_of(p, args), "mul_mat: W's stride2 is 72 bytes, batches of planar weights need a multiple of 16");
+  args.w.stride2 = 64;
+  EXPECT_EQ(error_of(p, args), "");
+  p.batch2 = 1, p.batch3 = 2;
+  args = good();
+  EXPECT_EQ(error_of(p, args), "mul_mat: W's stride3 is 54 bytes, batches of planar weights need a multiple of 16");
+  args.w.stride3 = 56;
+  EXPECT_EQ(error_of(p, args), "mul_mat: W's stride3 is 56 bytes, batches of planar weights need a multiple of 16");
+  args.w.stride3 = 64;
+  EXPECT_EQ(error_of(p, args), "");
+  p.n = 16;
+  EXPECT_EQ(error_of(p, good()), "");  // 288 bytes
+}
+
+TEST(FillKernelArgs, AStrideThatNoBatchOfWUsesMayBeAnything) {
+  Problem p{.op = Op::mul_mat, .type = WeightType::q4_0, .layout = Layout::planar, .m = 1, .n = 3, .k = 32};
+  EXPECT_EQ(error_of(p, good()), "");
+  p.batch2 = 4, p.ratio2 = 4, p.batch3 = 2, p.ratio3 = 2;  // X and Y are batched, W is one matrix
+  EXPECT_EQ(error_of(p, good()), "");
+  p.ratio2 = 2;
+  EXPECT_NE(error_of(p, good()), "");
+}
+
+TEST(FillKernelArgs, GgufBatchesStartAsAlignedAsTheirBlocks) {
+  Problem p{.op = Op::mul_mat, .type = WeightType::q4_0, .layout = Layout::gguf, .m = 1, .n = 3, .k = 32, .batch2 = 2};
+  LaunchArgs args = good();
+  EXPECT_EQ(error_of(p, args), "");
+  args.w.stride2 = 55;
+  EXPECT_EQ(error_of(p, args), "mul_mat: W's stride2 is 55 bytes, batches of gguf weights need a multiple of 2");
+}
+
 TEST(FillKernelArgs, ChecksEveryPointer) {
   LaunchArgs args = good();
   args.w.data = nullptr;

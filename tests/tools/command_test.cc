@@ -114,6 +114,15 @@ TEST_F(CommandTest, ASecondTuneOfTheSameProblemIsServedFromTheStore) {
   EXPECT_EQ(explained["config"], first["winner"]);
 }
 
+TEST_F(CommandTest, AnInterruptedTuneEndsSoonSaysSoAndLeavesASoundStore) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const std::string tune = "env QUERN_CACHE_DIR='" + store_ + "' \"$QUERN_COMMAND\" tune '" + model() + "' --device host --m 1,8,64";
+  const Outcome run = shell("{ " + tune + " & p=$!; sleep 3; kill -INT $p; wait $p; }");
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_NE(run.err.find("quern: interrupted"), std::string::npos) << run.err;
+  EXPECT_EQ(object_of(quern("cache verify --json"))["bad"], Json::array());
+}
+
 TEST_F(CommandTest, TheSweepPassesOnTheHostAndWritesItsReport) {
   if (!works("host")) GTEST_SKIP() << "no host target here";
   const Outcome run = quern("sweep --device host --quick --op dequantize --type q4_0 --json --junit report.xml");

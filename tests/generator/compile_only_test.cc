@@ -1,0 +1,127 @@
+// Field case 22: every family and type for every architecture, through NVRTC and without a GPU. A family compiles where it supports a problem;
+// where it does not, it says so before a compiler is asked (family_test.cc). Skipped with the reason where NVRTC is not installed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "generator/family.h"
+#include "generator/target_limits.h"
+#include "runtime/compiler.h"
+#include "tests/generator/problem_grid.h"
+
+namespace quern {
+namespace {
+
+using test::cuda;
+using test::mul_mat;
+
+struct Job {
+  Problem problem;
+  Target target;
+  Config config;
+  bool may_spill = false;
+  std::string failure;
+};
+
+std::string compile(const Compiler& compiler, const Job& job) {
+  const std::string at = to_string(job.problem) + " " + to_string(job.config) + " " + to_string(job.target) + ": ";
+  const auto source = render(job.problem, job.target, job.config);
+  if (!source) return at + source.error().message;
+  const auto binary = compiler.compile(*source, job.target);
+  if (!binary) return at + binary.error().message + "\n" + binary.error().log;
+  if (binary->format != Binary::Format::cubin) return at + "no machine code";
+  if (!job.may_spill && binary->usage.spill_bytes > 0) return at + "spills " + std::to_string(binary->usage.spill_bytes) + " bytes";
+  for (const LaunchStep& step : source->steps) {
+    const auto shared = binary->usage.static_shared_bytes + std::int64_t{step.shared_bytes};
+    if (shared > limits_of(job.target).shared_bytes_per_block) return at + "needs " + std::to_string(shared) + " bytes of shared memory";
+    if (std::int64_t{binary->usage.registers} * step.block.x > limits_of(job.target).registers_per_sm)
+      return at + "needs " + std::to_string(binary->usage.registers) + " registers for " + std::to_string(step.block.x) + " threads";
+  }
+  return {};
+}
+
+class CompileOnly : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* nvrtc = std::getenv("QUERN_NVRTC");
+    LibraryPaths paths;
+    paths.nvrtc = nvrtc != nullptr ? nvrtc : "";
+    auto compiler = open_nvrtc(paths);
+    if (!compiler) GTEST_SKIP() << compiler.error().message;
+    compiler_ = std::move(*compiler);
+  }
+
+  void add(const Problem& problem, const Target& target, const Config& config) {
+    if (compiler_->supports(target)) jobs_.push_back({problem, target, config, false, {}});
+  }
+  void add_default(const Problem& problem, const Target& target, std::string_view family) {
+    if (find_family(family)->supports(problem, target)) add(problem, target, find_family(family)->space(problem, target).default_config());
+  }
+
+  void compile_all() {
+    std::atomic<std::size_t> next{0};
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t)
+      threads.emplace_back([&] {
+        for (std::size_t i = next++; i < jobs_.size(); i = next++) jobs_[i].failure = compile(*compiler_, jobs_[i]);
+      });
+    for (auto& thread : threads) thread.join();
+    for (const Job& job : jobs_) EXPECT_EQ(job.failure, "");
+  }
+
+  std::unique_ptr<Compiler> compiler_;
+  std::vector<Job> jobs_;
+};
+
+const Target kArchitectures[] = {cuda(75), cuda(80), cuda(86), cuda(89), cuda(90, true), cuda(100), cuda(120)};
+
+// Each architecture meets every family; the types rotate, so that each type meets each family and each architecture.
+TEST_F(CompileOnly, TheDefaultConfigOfEveryFamilyAndTypeOnEveryArchitecture) {
+  const auto types = test::decodable_types();
+  int turn = 0;
+  for (const char* family : {"generic", "gemv_f32", "gemv_q8", "gemm", "wgmma"})
+    for (std::size_t t = 0; t < types.size(); ++t)
+      for (std::size_t a = 0; a < std::size(kArchitectures); ++a) {
+        // The oldest, the newest and one more per type; wgmma exists for one architecture.
+        const bool chosen = a == 0 || (a + t) % 3 == 0 || std::string_view(family) == "wgmma";
+        if (!chosen) continue;
+        const std::int64_t m = std::string_view(family) == "gemm" ? 16 : std::string_view(family) == "wgmma" ? 64 : 1;
+        Problem p = mul_mat(types[t], ++turn % 2 ? Layout::planar : Layout::gguf, m, 4096, 4096, Accuracy::loose);
+        p.x_type = DType(turn % 3), p.y_type = DType(turn / 3 % 3), p.bias = turn % 5 == 0;
+        add_default(p, kArchitectures[a], family);
+      }
+  for (const char* family : {"generic", "gemv_f32", "gemv_q8", "gemm"})
+    for (std::size_t a = 0; a < std::size(kArchitectures); ++a)
+      EXPECT_EQ(std::any_of(jobs_.begin(), jobs_.end(),
+                            [&](const Job& j) { return j.config.family == family && j.target == kArchitectures[a]; }),
+                compiler_->supports(kArchitectures[a]) && !(std::string_view(family) == "gemm" && a == 0))
+          << family << " " << to_string(kArchitectures[a]);
+  compile_all();
+}
+
+TEST_F(CompileOnly, DequantizeAndRepackForEveryTypeOnTheOldestAndTheNewest) {
+  for (WeightType type : test::decodable_types())
+    for (const Target& target : {cuda(75), cuda(120)})
+      for (auto [op, layout] : {std::pair{Op::dequantize, Layout::planar}, {Op::to_planar, Layout::gguf}}) {
+        Problem p{.op = op, .type = type, .layout = layout, .n = 64, .k = 4096, .y_type = DType::f16, .accuracy = Accuracy::exact};
+        add(p, target, default_config(p, target));
+      }
+  compile_all();
+}
+
+// What runs untuned runs out of registers nowhere.
+TEST_F(CompileOnly, TheDefaultConfigsDoNotSpill) {
+  for (const Target& target : {cuda(80), cuda(90, true), cuda(120)})
+    for (WeightType type : {WeightType::q4_0, WeightType::q8_0, WeightType::q4_k, WeightType::q6_k, WeightType::f16})
+      for (std::int64_t m : {1, 8, 64, 2048}) {
+        const Problem p = mul_mat(type, Layout::planar, m, 14336, 4096);
+        add(p, target, default_config(p, target));
+      }
+  compile_all();
+}
+
+}  // namespace
+}  // namespace quern

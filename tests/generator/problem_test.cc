@@ -1,0 +1,183 @@
+#include "quern/problem.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace quern {
+namespace {
+
+const Problem kBase{.op = Op::mul_mat, .type = WeightType::q4_0, .layout = Layout::planar, .m = 4, .n = 8, .k = 256, .batch2 = 2, .batch3 = 2};
+
+// The base and every problem that differs from it in one field; each is legal.
+std::vector<Problem> single_changes() {
+  std::vector<Problem> all{kBase};
+  auto with = [&](auto change) {
+    Problem p = kBase;
+    change(p);
+    all.push_back(p);
+  };
+  for (Op op : {Op::dequantize, Op::to_planar, Op::to_gguf}) with([&](Problem& p) { p.op = op; });
+  for (const auto& type : kWeightTypes)
+    if (type.type != kBase.type) with([&](Problem& p) { p.type = type.type; });
+  with([](Problem& p) { p.layout = Layout::gguf; });
+  with([](Problem& p) { p.m = 0; });
+  with([](Problem& p) { p.n = 9; });
+  with([](Problem& p) { p.k = 512; });
+  for (DType t : {DType::f16, DType::bf16}) {
+    with([&](Problem& p) { p.x_type = t; });
+    with([&](Problem& p) { p.y_type = t; });
+  }
+  with([](Problem& p) { p.bias = true; });
+  for (Accuracy a : {Accuracy::exact, Accuracy::f32, Accuracy::tight, Accuracy::loose}) with([&](Problem& p) { p.accuracy = a; });
+  with([](Problem& p) { p.batch2 = 4; });
+  with([](Problem& p) { p.batch3 = 4; });
+  with([](Problem& p) { p.ratio2 = 2; });
+  with([](Problem& p) { p.ratio3 = 2; });
+  return all;
+}
+
+std::string error_of(std::string_view text) {
+  const auto problem = parse_problem(text);
+  if (problem) return "";
+  EXPECT_EQ(problem.error().code, ErrorCode::kInvalidArgument) << text;
+  EXPECT_EQ(problem.error().message.find('\n'), std::string::npos) << text;
+  return problem.error().message;
+}
+
+std::string invalid(const Problem& problem) {
+  const Status status = validate(problem);
+  if (status) return "";
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+  return status.error().message;
+}
+
+TEST(ProblemText, IsOneLineOfEveryFieldInAFixedOrder) {
+  Problem p{.op = Op::mul_mat, .type = WeightType::q6_k, .layout = Layout::gguf, .m = 3, .n = 40, .k = 512};
+  p.x_type = DType::f16, p.y_type = DType::bf16, p.bias = true, p.accuracy = Accuracy::tight;
+  p.batch2 = 6, p.batch3 = 8, p.ratio2 = 3, p.ratio3 = 4;
+  EXPECT_EQ(to_string(p), "mul_mat q6_k gguf m=3 n=40 k=512 x=f16 y=bf16 bias=1 class=tight batch=6,8 ratio=3,4");
+}
+
+TEST(ProblemText, ReadsBackEveryField) {
+  for (const Problem& p : single_changes()) {
+    const auto back = parse_problem(to_string(p));
+    ASSERT_TRUE(back) << to_string(p) << ": " << back.error().message;
+    EXPECT_EQ(*back, p) << to_string(p);
+  }
+}
+
+// Field case 32: the text is the store's key.
+TEST(ProblemText, EveryFieldChangedSinglyGivesAnotherTextAndAnotherProblem) {
+  const auto all = single_changes();
+  std::set<std::string> texts;
+  std::set<Problem> problems;
+  for (const Problem& p : all) {
+    EXPECT_TRUE(texts.insert(to_string(p)).second) << to_string(p);
+    EXPECT_TRUE(problems.insert(p).second) << to_string(p);
+  }
+  EXPECT_GT(all.size(), 40u);
+}
+
+TEST(ProblemText, FieldsMayComeInAnyOrderAndDefaultAsInTheStruct) {
+  const auto p = parse_problem("mul_mat  q8_0\tk=64 layout=gguf ratio=2,1 batch=4,1 n=7\n");
+  ASSERT_TRUE(p) << p.error().message;
+  Problem expected{.op = Op::mul_mat, .type = WeightType::q8_0, .layout = Layout::gguf, .m = 1, .n = 7, .k = 64};
+  expected.batch2 = 4, expected.ratio2 = 2;
+  EXPECT_EQ(*p, expected);
+  EXPECT_EQ(expected.accuracy, Accuracy::normal);
+  const auto short_form = parse_problem("dequantize f16 k=5");
+  ASSERT_TRUE(short_form) << short_form.error().message;
+  EXPECT_EQ(short_form->layout, Layout::planar);
+  EXPECT_EQ(short_form->n, 0);
+}
+
+TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
+  EXPECT_EQ(error_of(""), "problem: found '', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
+  EXPECT_EQ(error_of("mul_mat"), "problem: found 'mul_mat', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
+  EXPECT_EQ(error_of("matmul q4_0 k=32"), "problem: found op 'matmul', needed dequantize, mul_mat, to_planar or to_gguf");
+  EXPECT_EQ(error_of("mul_mat q4_9 k=32"), "problem: found weight type 'q4_9', needed a GGUF type name such as q4_0");
+  EXPECT_EQ(error_of("mul_mat q4_0 row k=32"), "problem: found 'row', needed name=value, gguf or planar");
+  EXPECT_EQ(error_of("mul_mat q4_0 z=1 k=32"), "problem: found 'z=1', needed one of m n k x y bias class layout batch ratio");
+  for (const char* field : {"m=one", "m=", "n=1.5", "n=0x10", "k=32k", "k= 32", "x=f64", "y=int8", "bias=2", "bias=true", "class=best", "layout=row",
+                            "batch=2", "batch=2,", "batch=,2", "ratio=1;1", "ratio=1,1,1", "m=99999999999999999999"}) {
+    const std::string found = std::string(field).substr(0, std::string(field).find(' '));
+    EXPECT_EQ(error_of("mul_mat q4_0 " + std::string(field)), "problem: found '" + found + "', needed a legal value for that field") << field;
+  }
+}
+
+TEST(ParseProblem, ChecksWhatItRead) {
+  EXPECT_EQ(error_of("mul_mat q4_0 n=1 k=33"), "problem: k is 33, needed a multiple of q4_0's block of 32");
+  EXPECT_EQ(error_of("mul_mat q4_0 n=1"), "problem: k is 0, needed at least 1");
+}
+
+// Field case 27: rows of 896 are no rows of Q4_K.
+TEST(ValidateProblem, NamesTheLengthAndTheBlock) {
+  Problem p = kBase;
+  p.type = WeightType::q4_k, p.k = 896;
+  EXPECT_EQ(invalid(p), "problem: k is 896, needed a multiple of q4_k's block of 256");
+  for (const auto& type : kWeightTypes) {
+    p.type = type.type;
+    p.k = 3 * type.block_elements;
+    EXPECT_EQ(invalid(p), "") << type.name;
+    p.k += 1;
+    EXPECT_EQ(invalid(p) == "", type.block_elements == 1) << type.name;
+  }
+}
+
+TEST(ValidateProblem, NamesEverySizeBelowItsLeast) {
+  auto with = [](std::int64_t Problem::* field, std::int64_t value) {
+    Problem p = kBase;
+    p.*field = value;
+    return invalid(p);
+  };
+  EXPECT_EQ(with(&Problem::m, -1), "problem: m is -1, needed at least 0");
+  EXPECT_EQ(with(&Problem::n, -8), "problem: n is -8, needed at least 0");
+  EXPECT_EQ(with(&Problem::k, 0), "problem: k is 0, needed at least 1");
+  EXPECT_EQ(with(&Problem::k, -256), "problem: k is -256, needed at least 1");
+  EXPECT_EQ(with(&Problem::batch2, 0), "problem: batch dim 2 is 0, needed at least 1");
+  EXPECT_EQ(with(&Problem::batch3, -1), "problem: batch dim 3 is -1, needed at least 1");
+  EXPECT_EQ(with(&Problem::ratio2, 0), "problem: ratio of dim 2 is 0, needed at least 1");
+  EXPECT_EQ(with(&Problem::ratio3, 0), "problem: ratio of dim 3 is 0, needed at least 1");
+  EXPECT_EQ(with(&Problem::m, 0), "");  // zero tokens are legal: nothing is launched
+  EXPECT_EQ(with(&Problem::n, 0), "");
+}
+
+TEST(ValidateProblem, RatiosDivideTheirBatchDimension) {
+  Problem p = kBase;
+  p.batch2 = 6, p.ratio2 = 4;
+  EXPECT_EQ(invalid(p), "problem: batch dim 2 is 6, needed a multiple of its ratio 4");
+  p.ratio2 = 3, p.batch3 = 4, p.ratio3 = 8;
+  EXPECT_EQ(invalid(p), "problem: batch dim 3 is 4, needed a multiple of its ratio 8");
+  p.ratio3 = 4;
+  EXPECT_EQ(invalid(p), "");
+}
+
+TEST(ValidateProblem, ARowIsAtMost2To25Long) {
+  Problem p = kBase;
+  p.batch2 = p.batch3 = 1;
+  p.k = 33554432;
+  EXPECT_EQ(invalid(p), "");
+  p.k += 32;
+  EXPECT_EQ(invalid(p), "problem: k is 33554464, needed at most 33554432");
+}
+
+TEST(ValidateProblem, EveryMatrixHasFewerThan2To62Bytes) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  Problem p = kBase;
+  p.n = kHuge;
+  EXPECT_EQ(invalid(p), "problem: a matrix of 4611686018427387904 x 256 elements has more bytes than 2^62");
+  p = kBase, p.m = kHuge;
+  EXPECT_NE(invalid(p), "");
+  // W and X fit, Y does not.
+  p = kBase, p.k = 32, p.m = std::int64_t{1} << 32, p.n = std::int64_t{1} << 32;
+  EXPECT_EQ(invalid(p), "problem: a matrix of 4294967296 x 4294967296 elements has more bytes than 2^62");
+  // The wrap is to a small positive number.
+  p = kBase, p.batch2 = std::int64_t{1} << 61;
+  EXPECT_NE(invalid(p), "");
+  p = kBase, p.n = std::int64_t{1} << 32;  // 2^45 bytes: legal
+  EXPECT_EQ(invalid(p), "");
+}
+
+}  // namespace
+}  // namespace quern
