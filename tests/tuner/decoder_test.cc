@@ -35,7 +35,8 @@ std::vector<std::byte> random_bytes(WeightType type) {
 
 std::vector<float> oracle_values(WeightType type, const std::vector<std::byte>& rows) {
   std::vector<float> values(static_cast<std::size_t>(kRows * kLength));
-  for (std::int64_t n = 0; n < kRows; ++n) dequantize_row(type, rows.data() + n * row_bytes(type, kLength), kLength, values.data() + n * kLength);
+  for (std::int64_t n = 0; n < kRows; ++n)
+    dequantize_row(type, rows.data() + n * row_bytes(type, kLength), kLength, values.data() + n * kLength);
   return values;
 }
 
@@ -102,8 +103,8 @@ TEST_F(Decoder, EveryBitPatternDecodesAsTheOracleSaysInBothLayouts) {
       std::size_t wrong = 0, first = 0;
       for (std::size_t i = 0; i < expected.size(); ++i)
         if (!same(expected[i], found[i]) && wrong++ == 0) first = i;
-      EXPECT_EQ(wrong, 0u) << type.name << " " << to_string(layout) << ": the first at " << first << ", found " << found[first] << ", needed "
-                           << expected[first];
+      EXPECT_EQ(wrong, 0u) << type.name << " " << to_string(layout) << ": the first at " << first << ", found " << found[first]
+                           << ", needed " << expected[first];
     }
   }
 }
