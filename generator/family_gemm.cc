@@ -5,6 +5,7 @@
 #include "generator/family_support.h"
 #include "generator/target_limits.h"
 #include "geometry/gemm.h"
+#include "geometry/planar.h"
 
 namespace quern {
 namespace {
@@ -117,12 +118,18 @@ class Gemm final : public Family {
     if (p.m <= 64) {
       for (int f : {2, 4, 8})
         if (8 * f <= round_up(p.m, 8)) wish("frags_m", f);
-      wish("frags_n", p.m <= 16 ? 2 : 1);
-      wish("warps_n", 2);
-      for (int w : {2, 4}) wish("warps_k", w);
+      // Two runs of weights are in registers at a time: 32 f32 words per slice leave no room for a second fragment, and 16-bit ones none for
+      // the addresses of eight warps' share of 64 tokens (compile_only_test holds every default to no spills).
+      const int slice_bytes = kSliceWeights * info(p.type).block_bytes / info(p.type).block_elements;
+      wish("frags_n", p.m <= 16 && slice_bytes <= 64 ? 2 : 1);
+      const bool narrow = slice_bytes < 64 || p.m <= 32;
+      wish("warps_n", narrow ? 2 : 4);
+      wish("warps_k", 2);
+      if (narrow) wish("warps_k", 4);
     } else {
-      for (int f : {8, 16}) wish("frags_m", f);
-      wish("frags_n", 2);
+      // 64 accumulators per lane, or 32 where a slice takes many registers: dense types, and types whose blocks are in more than three planes.
+      wish("frags_m", 8);
+      wish("frags_n", is_dense(p.type) || planar::fields(static_cast<unsigned>(p.type)).count > 3 ? 1 : 2);
       wish("warps_m", p.m > 128 ? 2 : 1);
     }
     wish("stages", 3);

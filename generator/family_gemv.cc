@@ -5,6 +5,7 @@
 #include "generator/family_support.h"
 #include "generator/target_limits.h"
 #include "geometry/gemv.h"
+#include "geometry/planar.h"
 
 namespace quern {
 namespace {
@@ -135,11 +136,13 @@ class Gemv : public Family {
       // Types with scales inside scales decode longer per load: more warps in flight, fewer registers each.
       for (auto [name, value] : {std::pair{"lanes", 32}, {"warps", 8}, {"unroll", 2}, {"passes", 4}, {"min_warps", 32}, {"prefetch", 1}})
         wish(name, value);
+      // A row longer than one iteration keeps two sets of slices; those of types in more than three planes then spill at 64 registers.
+      if (slices > 64 && planar::fields(static_cast<unsigned>(p.type)).count > 3) wish("unroll", 1);
       return;
     }
     if (!quantized_ && slices >= 24) wish("lanes", 32);
     wish("warps", p.m >= 4 || !quantized_ ? 8 : 2);
-    wish("rows", 2);
+    if (p.type != WeightType::f32) wish("rows", 2);  // two sets of two slices of 32 registers spill
     if (p.m >= 4 || !quantized_) wish("stage", 1);
   }
 

@@ -52,8 +52,8 @@ Status resolve_stride(const Problem& problem, const char* name, std::int64_t str
 // by is not looked at.
 Status check_batch_stride(const Problem& problem, const char* name, long long stride, std::int64_t batches, int alignment) {
   if (batches <= 1 || stride % alignment == 0) return {};
-  return invalid(problem, std::string(name) + " is " + std::to_string(stride) + " bytes, batches of " + std::string(to_string(problem.layout)) +
-                              " weights need a multiple of " + std::to_string(alignment));
+  return invalid(problem, std::string(name) + " is " + std::to_string(stride) + " bytes, batches of " +
+                              std::string(to_string(problem.layout)) + " weights need a multiple of " + std::to_string(alignment));
 }
 
 bool is_repack(Op op) { return op == Op::to_planar || op == Op::to_gguf; }

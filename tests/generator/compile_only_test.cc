@@ -1,5 +1,5 @@
-// Field case 22: every family and type for every architecture, through NVRTC and without a GPU. A family compiles where it supports a problem;
-// where it does not, it says so before a compiler is asked (family_test.cc). Skipped with the reason where NVRTC is not installed.
+// Field case 22: every family and type for every architecture, through NVRTC and without a GPU. A family compiles where it supports a
+// problem; where it does not, it says so before a compiler is asked (family_test.cc). Skipped with the reason where NVRTC is not installed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,9 +95,9 @@ TEST_F(CompileOnly, TheDefaultConfigOfEveryFamilyAndTypeOnEveryArchitecture) {
       }
   for (const char* family : {"generic", "gemv_f32", "gemv_q8", "gemm"})
     for (std::size_t a = 0; a < std::size(kArchitectures); ++a)
-      EXPECT_EQ(std::any_of(jobs_.begin(), jobs_.end(),
-                            [&](const Job& j) { return j.config.family == family && j.target == kArchitectures[a]; }),
-                compiler_->supports(kArchitectures[a]) && !(std::string_view(family) == "gemm" && a == 0))
+      EXPECT_EQ(
+          std::any_of(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.config.family == family && j.target == kArchitectures[a]; }),
+          compiler_->supports(kArchitectures[a]) && !(std::string_view(family) == "gemm" && a == 0))
           << family << " " << to_string(kArchitectures[a]);
   compile_all();
 }

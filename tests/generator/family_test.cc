@@ -196,7 +196,9 @@ TEST(Families, DequantizeAndRepackAnswerEveryTypeAndLayout) {
     for (std::int64_t k : test::lengths(type))
       for (std::int64_t n : {1, 17, 777})
         for (const Target& target : test::all_targets()) {
-          for (auto [op, layout] : {std::pair{Op::dequantize, Layout::gguf}, {Op::dequantize, Layout::planar}, {Op::to_planar, Layout::gguf},
+          for (auto [op, layout] : {std::pair{Op::dequantize, Layout::gguf},
+                                    {Op::dequantize, Layout::planar},
+                                    {Op::to_planar, Layout::gguf},
                                     {Op::to_gguf, Layout::planar}}) {
             const Problem p{.op = op, .type = type, .layout = layout, .n = n, .k = k, .accuracy = Accuracy::exact};
             ASSERT_EQ(families_for(p, target).size(), 1u) << to_string(p);
@@ -235,8 +237,12 @@ TEST(Families, MoreRowsAndBatchesThanAGridHasInYOrZ) {
 
 // A step's number of blocks is kept in 32 bits: what does not fit is refused, never cut.
 TEST(Families, AGridThatWouldNotFitIsRefusedWithItsSize) {
-  for (auto [m, n] : {std::pair{std::int64_t{1}, std::int64_t{1} << 34}, {std::int64_t{1} << 34, 1}, {std::int64_t{1} << 32, 64},
-                      {std::int64_t{1} << 36, 1}, {std::int64_t{1} << 31, 1}, {std::int64_t{1} << 40, 4}}) {
+  for (auto [m, n] : {std::pair{std::int64_t{1}, std::int64_t{1} << 34},
+                      {std::int64_t{1} << 34, 1},
+                      {std::int64_t{1} << 32, 64},
+                      {std::int64_t{1} << 36, 1},
+                      {std::int64_t{1} << 31, 1},
+                      {std::int64_t{1} << 40, 4}}) {
     const Problem p = mul_mat(WeightType::q4_0, Layout::planar, m, n, 32);
     ASSERT_TRUE(validate(p));
     for (const Target& target : {cuda(75), cuda(90, true)})
@@ -284,7 +290,9 @@ TEST(DefaultConfig, TakesTheFamilyThatTheShapeWants) {
   EXPECT_EQ(family(4, Accuracy::normal, ampere), "gemv_q8");
   EXPECT_EQ(family(1, Accuracy::f32, h200), "gemv_f32");
   EXPECT_EQ(family(1, Accuracy::normal, h200, WeightType::f16), "gemv_f32");
-  EXPECT_EQ(family(8, Accuracy::normal, ampere), "gemm");
+  EXPECT_EQ(family(8, Accuracy::normal, ampere), "gemv_q8");
+  EXPECT_EQ(family(9, Accuracy::normal, ampere), "gemm");
+  EXPECT_EQ(family(9, Accuracy::normal, h200), "gemm");
   EXPECT_EQ(family(8, Accuracy::normal, turing), "gemv_q8");
   EXPECT_EQ(family(64, Accuracy::normal, ampere), "gemm");
   EXPECT_EQ(family(64, Accuracy::normal, h200), "wgmma");
@@ -389,7 +397,7 @@ TEST(LaunchGeometry, GemvCoversEveryRowOnce) {
 }
 
 TEST(LaunchGeometry, GemmCoversEveryTileOnce) {
-  for (auto [m, n] : {std::pair{3, 777}, {64, 4096}, {129, 1000}, {2048, 14336}}) {
+  for (auto [m, n] : {std::pair{3, 777}, {64, 4097}, {129, 1000}, {2048, 14336}}) {
     const Problem p = mul_mat(WeightType::q4_k, Layout::planar, m, n, 4096);
     const auto all = find_family("gemm")->space(p, cuda(80)).enumerate();
     for (std::size_t i = 0; i < all.size(); i += 1 + all.size() / 53) {

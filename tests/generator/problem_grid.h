@@ -29,7 +29,8 @@ inline std::vector<std::int64_t> lengths(WeightType type) {
   return {block, 3 * block, 17 * block};
 }
 
-inline Problem mul_mat(WeightType type, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, Accuracy accuracy = Accuracy::normal) {
+inline Problem mul_mat(WeightType type, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k,
+                       Accuracy accuracy = Accuracy::normal) {
   return {.op = Op::mul_mat, .type = type, .layout = layout, .m = m, .n = n, .k = k, .accuracy = accuracy};
 }
 

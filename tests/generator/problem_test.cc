@@ -7,7 +7,8 @@
 namespace quern {
 namespace {
 
-const Problem kBase{.op = Op::mul_mat, .type = WeightType::q4_0, .layout = Layout::planar, .m = 4, .n = 8, .k = 256, .batch2 = 2, .batch3 = 2};
+const Problem kBase{
+    .op = Op::mul_mat, .type = WeightType::q4_0, .layout = Layout::planar, .m = 4, .n = 8, .k = 256, .batch2 = 2, .batch3 = 2};
 
 // The base and every problem that differs from it in one field; each is legal.
 std::vector<Problem> single_changes() {
@@ -99,10 +100,11 @@ TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
   EXPECT_EQ(error_of("mul_mat q4_9 k=32"), "problem: found weight type 'q4_9', needed a GGUF type name such as q4_0");
   EXPECT_EQ(error_of("mul_mat q4_0 row k=32"), "problem: found 'row', needed name=value, gguf or planar");
   EXPECT_EQ(error_of("mul_mat q4_0 z=1 k=32"), "problem: found 'z=1', needed one of m n k x y bias class layout batch ratio");
-  for (const char* field : {"m=one", "m=", "n=1.5", "n=0x10", "k=32k", "k= 32", "x=f64", "y=int8", "bias=2", "bias=true", "class=best", "layout=row",
-                            "batch=2", "batch=2,", "batch=,2", "ratio=1;1", "ratio=1,1,1", "m=99999999999999999999"}) {
+  for (const char* field : {"m=one", "m=", "n=1.5", "n=0x10", "k=32k", "k= 32", "x=f64", "y=int8", "bias=2", "bias=true", "class=best",
+                            "layout=row", "batch=2", "batch=2,", "batch=,2", "ratio=1;1", "ratio=1,1,1", "m=99999999999999999999"}) {
     const std::string found = std::string(field).substr(0, std::string(field).find(' '));
-    EXPECT_EQ(error_of("mul_mat q4_0 " + std::string(field)), "problem: found '" + found + "', needed a legal value for that field") << field;
+    EXPECT_EQ(error_of("mul_mat q4_0 " + std::string(field)), "problem: found '" + found + "', needed a legal value for that field")
+        << field;
   }
 }
 
@@ -126,7 +128,7 @@ TEST(ValidateProblem, NamesTheLengthAndTheBlock) {
 }
 
 TEST(ValidateProblem, NamesEverySizeBelowItsLeast) {
-  auto with = [](std::int64_t Problem::* field, std::int64_t value) {
+  auto with = [](std::int64_t Problem::*field, std::int64_t value) {
     Problem p = kBase;
     p.*field = value;
     return invalid(p);
@@ -175,8 +177,11 @@ TEST(ValidateProblem, EveryMatrixHasFewerThan2To62Bytes) {
   // The wrap is to a small positive number.
   p = kBase, p.batch2 = std::int64_t{1} << 61;
   EXPECT_NE(invalid(p), "");
-  p = kBase, p.n = std::int64_t{1} << 32;  // 2^45 bytes: legal
+  // Counted as eight bytes an element: 2^49 * 256 * 2 * 2 elements are the most.
+  p = kBase, p.n = std::int64_t{1} << 49;
   EXPECT_EQ(invalid(p), "");
+  p.n += 1;
+  EXPECT_NE(invalid(p), "");
 }
 
 }  // namespace

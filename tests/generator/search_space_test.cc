@@ -36,7 +36,8 @@ TEST(SearchSpace, CheckNamesTheParameterTheValueAndTheNeed) {
   EXPECT_EQ(error_of({"toy", {{"warps", 3}, {"rows", 1}}}), "config toy:warps=3,rows=1: warps is 3, needed one of 1, 2, 4");
   EXPECT_EQ(error_of({"toy", {{"warps", 4}, {"rows", 3}}}), "config toy:warps=4,rows=3: warps * rows is 12, needed at most 6");
   EXPECT_EQ(error_of({"toy", {{"warps", 4}}}), "config toy:warps=4: has 1 parameters, needed 2");
-  EXPECT_EQ(error_of({"toy", {{"warps", 4}, {"rows", 1}, {"stages", 2}}}), "config toy:warps=4,rows=1,stages=2: has 3 parameters, needed 2");
+  EXPECT_EQ(error_of({"toy", {{"warps", 4}, {"rows", 1}, {"stages", 2}}}),
+            "config toy:warps=4,rows=1,stages=2: has 3 parameters, needed 2");
   EXPECT_EQ(error_of({"toy", {{"warps", 4}, {"lanes", 1}}}), "config toy:warps=4,lanes=1: parameter 1 is 'lanes', needed 'rows'");
   EXPECT_EQ(error_of({"toy", {{"rows", 1}, {"warps", 4}}}), "config toy:rows=1,warps=4: parameter 0 is 'rows', needed 'warps'");
 }

@@ -103,7 +103,8 @@ TEST(SourceText, HeadersAreThoseThatTheTextReachesSortedByName) {
           const auto file = std::find_if(files.begin(), files.end(), [&](const auto& f) { return f.name == header.name; });
           ASSERT_NE(file, files.end()) << header.name;
           EXPECT_EQ(header.text, file->text);
-          for (std::size_t at = header.text.find("\n#include \""); at != std::string::npos; at = header.text.find("\n#include \"", at + 1)) {
+          for (std::size_t at = header.text.find("\n#include \""); at != std::string::npos;
+               at = header.text.find("\n#include \"", at + 1)) {
             const std::size_t start = at + 11;
             EXPECT_TRUE(names.contains(header.text.substr(start, header.text.find('"', start) - start))) << header.name;
           }

@@ -1,5 +1,5 @@
-// Faults that people met in kernels of this kind, each as the smallest input that would show the same kind of fault here. On the host target:
-// the templates are those that a GPU runs.
+// Faults that people met in kernels of this kind, each as the smallest input that would show the same kind of fault here. On the host
+// target: the templates are those that a GPU runs.
 #include <gtest/gtest.h>
 
 #include "quern/context.h"
@@ -36,7 +36,8 @@ constexpr Layout kLayouts[] = {Layout::gguf, Layout::planar};
 
 TEST_F(FieldCase, KNeedNotBeAMultipleOf128) {
   std::vector<Problem> problems;
-  for (std::int64_t k : {64, 192, 320}) problems.push_back(product(WeightType::q8_0, k == 192 ? Layout::gguf : Layout::planar, 128, 256, k));
+  for (std::int64_t k : {64, 192, 320})
+    problems.push_back(product(WeightType::q8_0, k == 192 ? Layout::gguf : Layout::planar, 128, 256, k));
   for_each_kernel(problems, false, [&](const Problem& p, const Config& c) { return verify_random(p, c); });
 }
 
@@ -65,7 +66,7 @@ TEST_F(FieldCase, EveryOutputIsWrittenForAnyNumberOfRows) {
 // What lies around W decides nothing: the results are the same bits.
 TEST_F(FieldCase, BytesAroundTheWeightsAreNotRead) {
   const std::vector<Problem> problems{
-      product(WeightType::q6_k, Layout::gguf, 1, 3, 3328),   product(WeightType::q6_k, Layout::gguf, 40, 3, 3328),
+      product(WeightType::q6_k, Layout::gguf, 1, 3, 3328), product(WeightType::q6_k, Layout::gguf, 40, 3, 3328),
       product(WeightType::q6_k, Layout::planar, 1, 3, 3328), product(WeightType::q4_0, Layout::gguf, 1, 3, 3328),
       product(WeightType::q4_0, Layout::planar, 40, 3, 3328)};
   for_each_kernel(problems, false, [&](const Problem& p, const Config& c) -> std::string {
@@ -99,7 +100,8 @@ TEST_F(FieldCase, NothingIsReadPastTheLastRow) {
     if (!status) return status.error().message;
     return compare(p, rows, values, reinterpret_cast<const float*>(y.data()), (*kernel)->source().accuracy);
   };
-  for_each_kernel({product(WeightType::q4_0, Layout::gguf, 5, 21, 768), product(WeightType::q4_0, Layout::planar, 37, 21, 256)}, true, check);
+  for_each_kernel({product(WeightType::q4_0, Layout::gguf, 5, 21, 768), product(WeightType::q4_0, Layout::planar, 37, 21, 256)}, true,
+                  check);
   for_each_kernel({product(WeightType::q6_k, Layout::gguf, 5, 21, 768), product(WeightType::q6_k, Layout::planar, 37, 21, 256),
                    product(WeightType::f16, Layout::gguf, 5, 21, 384), product(WeightType::q5_0, Layout::planar, 5, 21, 96)},
                   false, check);
@@ -132,8 +134,8 @@ KernelSource shifted(KernelSource source, std::int64_t first) {
   return source;
 }
 
-// 2^21 + 3 rows of 2304 bytes: byte offsets pass 2^32 and element offsets 2^33. Only the last 19 rows hold weights, and only the blocks that
-// meet them run.
+// 2^21 + 3 rows of 2304 bytes: byte offsets pass 2^32 and element offsets 2^33. Only the last 19 rows hold weights, and only the blocks
+// that meet them run.
 TEST_F(FieldCase, TheLastRowsOfAMatrixBeyond4GiB) {
   constexpr std::int64_t kRows = (std::int64_t{1} << 21) + 3, kReal = 19, kK = 4096;
   for (Layout layout : kLayouts)
@@ -181,7 +183,8 @@ TEST_F(FieldCase, RowsOfActivationsAndOutputsBeyond4GiB) {
     const auto rows = random_weights(p.type, p.n, p.k, 37), values = random_activations(p.x_type, m, p.k, 38), image = in_layout(p, rows);
     const SparseBytes x(static_cast<std::size_t>(m * kStride * 4)), y(static_cast<std::size_t>(m * kStride * 4));
     ASSERT_TRUE(x.ok() && y.ok());
-    for (std::int64_t i = 0; i < m; ++i) std::memcpy(x.data() + i * kStride * 4, values.data() + i * p.k * 4, static_cast<std::size_t>(p.k * 4));
+    for (std::int64_t i = 0; i < m; ++i)
+      std::memcpy(x.data() + i * kStride * 4, values.data() + i * p.k * 4, static_cast<std::size_t>(p.k * 4));
     for (const Family* family : families_for(p, Target{})) {
       SCOPED_TRACE(to_string(p) + " " + std::string(family->name()));
       auto kernel = load(p, family->space(p, Target{}).default_config());
@@ -205,13 +208,13 @@ TEST_F(FieldCase, RowsOfActivationsAndOutputsBeyond4GiB) {
 TEST_F(FieldCase, ABlockSumBeyondF16IsFiniteAndRight) {
   std::vector<Problem> problems;
   for (std::int64_t m : {1, 8, 40})
-    for (Accuracy accuracy : {Accuracy::normal, Accuracy::tight}) problems.push_back(product(WeightType::q4_k, kLayouts[m % 2], m, 24, 512, accuracy));
-  expect_right(
-      problems, [](const Problem& p, std::vector<float>& x) {
-        // 32 of them in one row, all of them in the next.
-        for (std::size_t i = 0; i < x.size(); ++i)
-          x[i] = i / static_cast<std::size_t>(p.k) % 2 == 0 ? (i % static_cast<std::size_t>(p.k) < 32 ? 3000.0f : 0.0f) : 3000.0f;
-      });
+    for (Accuracy accuracy : {Accuracy::normal, Accuracy::tight})
+      problems.push_back(product(WeightType::q4_k, kLayouts[m % 2], m, 24, 512, accuracy));
+  expect_right(problems, [](const Problem& p, std::vector<float>& x) {
+    // 32 of them in one row, all of them in the next.
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = i / static_cast<std::size_t>(p.k) % 2 == 0 ? (i % static_cast<std::size_t>(p.k) < 32 ? 3000.0f : 0.0f) : 3000.0f;
+  });
 }
 
 // 7e4 is no f16; kernels whose operands are f16 scale each row.
@@ -222,22 +225,20 @@ TEST_F(FieldCase, AnActivationBeyondF16IsFiniteAndRight) {
       problems.push_back(product(WeightType::q8_0, kLayouts[m % 2], m, 20, 256, accuracy));
       if (m == 63) problems.back().x_type = DType::bf16;
     }
-  expect_right(
-      problems, [](const Problem& p, std::vector<float>& x) {
-        Random random(5);
-        for (float& v : x) v = random.uniform(-1, 1);
-        for (std::int64_t m = 0; m < p.m; ++m) x[static_cast<std::size_t>(m * p.k + m * 37 % p.k)] = m % 2 == 0 ? 7e4f : -7e4f;
-      });
+  expect_right(problems, [](const Problem& p, std::vector<float>& x) {
+    Random random(5);
+    for (float& v : x) v = random.uniform(-1, 1);
+    for (std::int64_t m = 0; m < p.m; ++m) x[static_cast<std::size_t>(m * p.k + m * 37 % p.k)] = m % 2 == 0 ? 7e4f : -7e4f;
+  });
 }
 
 // The row's scale is taken from its largest activation, whatever that is.
 TEST_F(FieldCase, ActivationsNearTheEndOfF32AreFiniteAndRight) {
   for (float large : {5e37f, 1e-30f})
-    expect_right(
-        {product(WeightType::q8_0, Layout::planar, 34, 20, 256, Accuracy::tight)}, [large](const Problem&, std::vector<float>& x) {
-          Random random(6);
-          for (float& v : x) v = random.uniform(-large, large);
-        });
+    expect_right({product(WeightType::q8_0, Layout::planar, 34, 20, 256, Accuracy::tight)}, [large](const Problem&, std::vector<float>& x) {
+      Random random(6);
+      for (float& v : x) v = random.uniform(-large, large);
+    });
 }
 
 TEST_F(FieldCase, LengthsThatAFastKernelRefused) {
@@ -267,7 +268,11 @@ TEST_F(ContextFieldCase, AnActivationOfTheWrongLengthNamesBothDimensions) {
   const auto w = random_weights(WeightType::q8_0, 96, 64, 1), x = random_activations(DType::f32, 1, 96, 2);
   std::vector<float> y(96, 1.0f);
   const SparseBytes workspace(1 << 16);
-  LaunchArgs args{.w = {.data = w.data()}, .x = {.data = x.data(), .columns = 96}, .y = {.data = y.data()}, .workspace = workspace.data(), .workspace_bytes = 1 << 16};
+  LaunchArgs args{.w = {.data = w.data()},
+                  .x = {.data = x.data(), .columns = 96},
+                  .y = {.data = y.data()},
+                  .workspace = workspace.data(),
+                  .workspace_bytes = 1 << 16};
   const Status swapped = plan->launch(nullptr, args);
   ASSERT_FALSE(swapped);
   EXPECT_EQ(swapped.error().code, ErrorCode::kInvalidArgument);

@@ -1,5 +1,5 @@
-// The hardware header has two bodies: a name in one and not in the other would be a kernel that compiles for one target only. What the tests of
-// the host target (tests/runtime/host) do not compute is computed here: DP2A and the warpgroup multiply.
+// The hardware header has two bodies: a name in one and not in the other would be a kernel that compiles for one target only. What the
+// tests of the host target (tests/runtime/host) do not compute is computed here: DP2A and the warpgroup multiply.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -44,7 +44,8 @@ std::set<std::string> names_in(std::string_view text) {
   return names;
 }
 
-void expect_same_names(std::string_view device, std::string_view host, const std::set<std::string>& device_only, const std::set<std::string>& host_only) {
+void expect_same_names(std::string_view device, std::string_view host, const std::set<std::string>& device_only,
+                       const std::set<std::string>& host_only) {
   auto on_device = names_in(text_of(device)), on_host = names_in(text_of(host));
   for (const auto& name : device_only) EXPECT_EQ(on_device.erase(name), 1u) << name;
   for (const auto& name : host_only) EXPECT_EQ(on_host.erase(name), 1u) << name;
@@ -54,10 +55,11 @@ void expect_same_names(std::string_view device, std::string_view host, const std
 // What each body needs for itself, below the names that templates use.
 TEST(HardwareHeader, BothBodiesHaveTheSameNames) {
   expect_same_names("ptx/device.cuh", "ptx/host.cuh", {"QUERN_PRAGMA", "shared_address"},
-                    {"aligned", "check_shared16", "dp4a", "dp2a", "double_from_bits", "round_to_16", "round_to_f16", "round_to_bf16", "add_odd",
-                     "half_of", "mma", "MmaDeposit"});
+                    {"aligned", "check_shared16", "dp4a", "dp2a", "double_from_bits", "round_to_16", "round_to_f16", "round_to_bf16",
+                     "add_odd", "half_of", "mma", "MmaDeposit"});
   const auto names = names_in(text_of("ptx/host.cuh"));
-  for (const char* name : {"prefetch_l2", "wait_previous", "allow_next", "dp2a_lo_ss", "from_f32", "kHasAsyncCopy", "QUERN_KERNEL", "ldmatrix_x4"})
+  for (const char* name :
+       {"prefetch_l2", "wait_previous", "allow_next", "dp2a_lo_ss", "from_f32", "kHasAsyncCopy", "QUERN_KERNEL", "ldmatrix_x4"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 
@@ -79,7 +81,8 @@ TEST(HardwareHeader, TemplatesUseNoNameThatABodyLacks) {
       const std::size_t start = at + 5;
       std::size_t end = start;
       while (end < file.text.size() && (std::isalnum(static_cast<unsigned char>(file.text[end])) || file.text[end] == '_')) ++end;
-      EXPECT_TRUE(names.contains(std::string(file.text.substr(start, end - start)))) << file.name << ": " << file.text.substr(start, end - start);
+      EXPECT_TRUE(names.contains(std::string(file.text.substr(start, end - start))))
+          << file.name << ": " << file.text.substr(start, end - start);
     }
   }
 }
@@ -126,13 +129,14 @@ std::uint16_t brain_of_int(int v) {
   return static_cast<std::uint16_t>(bits >> 16);
 }
 
-// a[64x16] * b[64 tokens x 16] + c: a in the registers of four warps, b in shared memory, 128 bytes per token, of which `first` is where the 16
-// begin; 16-byte pieces swizzled by the token's low three bits.
+// a[64x16] * b[64 tokens x 16] + c: a in the registers of four warps, b in shared memory, 128 bytes per token, of which `first` is where
+// the 16 begin; 16-byte pieces swizzled by the token's low three bits.
 void check_wgmma(bool bf16, std::uint16_t (*element)(int)) {
   const std::string body = R"(
     const u16* a = static_cast<const u16*>(args.x);  // [64][16]
     const u16* b = a + 64 * 16;                      // [64 tokens][64]
-    int first = )" + std::string(bf16 ? "32" : "0") + R"(;
+    int first = )" + std::string(bf16 ? "32" : "0") +
+                           R"(;
     u8* shared = ptx::shared_memory();
     for (int i = ptx::thread_x(); i < 64 * 64; i += 128) {
       int token = i / 64, k = i % 64, piece = k / 8;
@@ -150,7 +154,8 @@ void check_wgmma(bool bf16, std::uint16_t (*element)(int)) {
     for (int j = 0; j < 8; ++j)
       for (int i = 0; i < 4; ++i) c[j][i] = static_cast<f32>(row + g + 8 * (i / 2) - 8 * j - 2 * t - i % 2);
     ptx::wgmma_fence();
-    ptx::Wgmma<)" + std::string(bf16 ? "true" : "false") + R"(, 8>::multiply(c, fa, shared + first * 2);
+    ptx::Wgmma<)" + std::string(bf16 ? "true" : "false") +
+                           R"(, 8>::multiply(c, fa, shared + first * 2);
     ptx::wgmma_commit();
     ptx::wgmma_wait(c);
     f32* y = static_cast<f32*>(args.y);

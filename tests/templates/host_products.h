@@ -51,8 +51,8 @@ class SparseBytes {
   void* data_;
 };
 
-// `bytes` bytes with a page behind them that faults when touched. They start at a multiple of `alignment`, so that up to alignment - 1 bytes
-// behind them are accessible too; those are 0xFF.
+// `bytes` bytes with a page behind them that faults when touched. They start at a multiple of `alignment`, so that up to alignment - 1
+// bytes behind them are accessible too; those are 0xFF.
 class ExactBytes {
  public:
   explicit ExactBytes(std::size_t bytes, std::size_t alignment = 16) : size_(bytes) {
@@ -173,12 +173,13 @@ inline KernelArgs dense_args(const Problem& p, const void* w, const void* x, voi
 }
 
 // Y (f32, [m][n]) against W (gguf rows) and X (dense): finite, each element and all together within the class's bars.
-inline std::string compare(const Problem& p, std::span<const std::byte> rows, std::span<const std::byte> x, const float* y, Accuracy accuracy) {
+inline std::string compare(const Problem& p, std::span<const std::byte> rows, std::span<const std::byte> x, const float* y,
+                           Accuracy accuracy) {
   std::vector<OutputIndex> places;
   for (std::int64_t n = 0; n < p.n; ++n)
     for (std::int64_t m = 0; m < p.m; ++m) places.push_back({m, n});
-  const auto right = mul_mat_reference({p.type, rows.data(), p.n, p.k, row_bytes(p.type, p.k)}, {p.x_type, x.data(), p.m, p.k, p.k}, nullptr,
-                                       DType::f32, places);
+  const auto right = mul_mat_reference({p.type, rows.data(), p.n, p.k, row_bytes(p.type, p.k)}, {p.x_type, x.data(), p.m, p.k, p.k},
+                                       nullptr, DType::f32, places);
   const AccuracyBars bars = accuracy_bars(accuracy);
   double error = 0, energy = 0, squares = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {

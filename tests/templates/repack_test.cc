@@ -11,7 +11,8 @@ namespace {
 using Repack = HostTarget;
 
 Problem repack(Op op, WeightType type, std::int64_t n, std::int64_t k) {
-  return {.op = op, .type = type, .layout = op == Op::to_planar ? Layout::gguf : Layout::planar, .n = n, .k = k, .accuracy = Accuracy::exact};
+  return {
+      .op = op, .type = type, .layout = op == Op::to_planar ? Layout::gguf : Layout::planar, .n = n, .k = k, .accuracy = Accuracy::exact};
 }
 
 struct Shape {
@@ -25,7 +26,8 @@ std::vector<Shape> shapes() {
   for (const auto& type : kWeightTypes) {
     if (!has_decoder(type.type)) continue;
     const std::int64_t blocks = 48 * 1024 / (16 * type.block_bytes);  // of the longest row that fits
-    for (auto [n, k] : {std::pair<std::int64_t, std::int64_t>{37, 3}, {5, blocks}, {19, blocks + 1}}) all.push_back({type.type, n, k * type.block_elements});
+    for (auto [n, k] : {std::pair<std::int64_t, std::int64_t>{37, 3}, {5, blocks}, {19, blocks + 1}})
+      all.push_back({type.type, n, k * type.block_elements});
   }
   return all;
 }
