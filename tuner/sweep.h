@@ -14,7 +14,7 @@
 namespace quern {
 
 struct SweepOptions {
-  bool full = false;                  // else quick: minutes on the host target with two cores
+  bool full = false;                  // else quick: about five minutes on the host target with two cores
   std::vector<Op> ops;                // empty: all
   std::vector<WeightType> types;      // empty: every type with a decoder
   std::vector<Layout> layouts;        // empty: both
@@ -48,7 +48,8 @@ struct SweepTotals {
 
 // The cases, the same on every machine for the same options and target. Each family is held to the strictest class it supports. Its default
 // config meets every shape it supports; further configs that together hold every value of every parameter meet a few. Element types, bias,
-// row gaps and batches rotate over the shapes.
+// row gaps and batches rotate over the shapes. The quick sweep of all types is that thorough for a few representative ones; every other
+// type meets every shape in one of the layouts, with default configs. A type that is named is swept thoroughly.
 std::vector<SweepCase> sweep_cases(const SweepOptions& options, const Target& target);
 
 // Configs besides the default that together contain every value of every parameter that any valid config has.

@@ -68,6 +68,12 @@ std::vector<Shape> weight_shapes(WeightType type, bool full) {
   return shapes;
 }
 
+// Types that stand for the ways in which decoders differ: one scale, signed bytes, offsets and packed scales, bytes at odd addresses,
+// codebooks, dense. The quick sweep of all types gives these every configuration and every shape in both layouts; the others have their
+// shapes shared out between the layouts.
+constexpr WeightType kRepresentatives[] = {WeightType::q4_0,  WeightType::q8_0,   WeightType::q4_k,
+                                           WeightType::mxfp4, WeightType::iq2_xs, WeightType::f16};
+
 template <class T>
 bool wanted(const std::vector<T>& filter, const T& value) {
   return filter.empty() || std::find(filter.begin(), filter.end(), value) != filter.end();
@@ -185,6 +191,11 @@ class CaseList {
     return p;
   }
 
+  bool is_thorough(WeightType type) const {
+    return options_.full || !options_.types.empty() ||
+           std::find(std::begin(kRepresentatives), std::end(kRepresentatives), type) != std::end(kRepresentatives);
+  }
+
   bool add_default(const Family& family, const Problem& problem, std::size_t turn) {
     auto [found, reason] = supported(family, variants(problem, turn, options_.seed), target_);
     if (!found) {
@@ -200,12 +211,16 @@ class CaseList {
     // A family of another op is not a hole in the coverage.
     bool any = false, answers_op = false;
     std::size_t turn = static_cast<std::size_t>(base.type) % 7;
-    const bool full = options_.full;
-    for (const Shape& s : base.op == Op::mul_mat ? mul_mat_shapes(base.type, full) : weight_shapes(base.type, full))
-      any = add_default(family, at(base, s), turn++) || any;
-    for (const Shape& s :
-         base.op == Op::mul_mat ? config_shapes(base.type, full) : std::vector<Shape>{weight_shapes(base.type, full).back()})
-      any = add_configs(family, at(base, s)) || any;
+    const bool full = options_.full, thorough = is_thorough(base.type);
+    std::size_t share = base.layout == Layout::planar ? 1 : 0;
+    for (const Shape& s : base.op == Op::mul_mat ? mul_mat_shapes(base.type, full) : weight_shapes(base.type, full)) {
+      if (thorough || share++ % 2 == 0) any = add_default(family, at(base, s), turn) || any;
+      ++turn;
+    }
+    if (thorough)
+      for (const Shape& s :
+           base.op == Op::mul_mat ? config_shapes(base.type, full) : std::vector<Shape>{weight_shapes(base.type, full).back()})
+        any = add_configs(family, at(base, s)) || any;
     const Problem middle = at(base, {1, 64, 1024});
     if (any || add_default(family, middle, 0)) return;
     const std::string reason = last_reason_;

@@ -2,6 +2,7 @@
 // their low and sub 2c+1 in their high nibbles; value (d*sc)*q - dmin*m. A slice is 16 of those bytes: half of sub 2c and of sub 2c+1.
 #pragma once
 
+#include "decode/k_scales.cuh"
 #include "decode/view.cuh"
 
 namespace quern::decode {
@@ -26,15 +27,7 @@ struct q4_k {
     return s;
   }
   static QUERN_FN u32 quad(const Slice& s, int q) { return (q < 4 ? s.q[q % 4] : s.q[q % 4] >> 4) & 0x0f0f0f0fu; }
-  // Bytes: sc of subs 2c and 2c+1, m of subs 2c and 2c+1. Subs 0-3 lie in bytes 0-7, subs 4-7 in the low and high nibbles of bytes 8-11 with
-  // their top two bits in bytes 0-7.
-  static QUERN_FN u32 packed_scales(const Slice& s) {
-    int shift = 16 * (s.pair & 1);
-    u32 b0 = s.header[1] >> shift, b1 = s.header[2] >> shift, b2 = s.header[3] >> shift;
-    u32 sc = s.pair < 2 ? b0 & 0x3f3fu : (b2 & 0x0f0fu) | ((b0 >> 2) & 0x3030u);
-    u32 m = s.pair < 2 ? b1 & 0x3f3fu : ((b2 >> 4) & 0x0f0fu) | ((b1 >> 2) & 0x3030u);
-    return sc | m << 16;
-  }
+  static QUERN_FN u32 packed_scales(const Slice& s) { return k_packed_scales(s.header, s.pair); }
   static QUERN_FN f32 super_scale(const Slice& s) { return f16_bits_to_f32(s.header[0] & 0xffffu); }
   static QUERN_FN f32 super_offset(const Slice& s) { return f16_bits_to_f32(s.header[0] >> 16); }
   static QUERN_FN f32 scale(const Slice& s, int group) { return ptx::mul(super_scale(s), byte_to_f32(packed_scales(s), group)); }

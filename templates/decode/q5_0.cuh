@@ -1,6 +1,7 @@
 // Q5_0: 32 weights, d (f16), 32 fifth bits and 16 bytes of low nibbles (byte j: weights j and j+16); value d * (q - 16).
 #pragma once
 
+#include "decode/bits.cuh"
 #include "decode/view.cuh"
 
 namespace quern::decode {
@@ -24,10 +25,8 @@ struct q5_0 {
     s.d = ptx::load_stream(reinterpret_cast<const u16*>(view.template field<2>(block)));
     return s;
   }
-  // Four bits to bit 4 of four bytes: the multiply places bit i at 8*i, one copy every 7 bits.
-  static QUERN_FN u32 spread(u32 bits) { return ((bits & 15u) * 0x00204081u & 0x01010101u) << 4; }
   static QUERN_FN u32 quad(const Slice& s, int q) {
-    return ((q < 4 ? s.q[q % 4] : s.q[q % 4] >> 4) & 0x0f0f0f0fu) | spread(s.high[0] >> (4 * q));
+    return ((q < 4 ? s.q[q % 4] : s.q[q % 4] >> 4) & 0x0f0f0f0fu) | spread_bits(s.high[0] >> (4 * q)) << 4;
   }
   static QUERN_FN f32 scale(const Slice& s, int) { return f16_bits_to_f32(s.d); }
   static QUERN_FN f32 offset(const Slice&, int) { return 0.0f; }

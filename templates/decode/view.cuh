@@ -112,12 +112,21 @@ QUERN_FN void load_words(u32 (&out)[kWords], const u8* p) {
       previous = aligned[i];
     }
   } else {
+    // kWords-1 aligned words, from the first place that is one, and four bytes around them: `front` bytes before, the others behind. 3 + kWords
+    // loads in place of 4*kWords.
+    u32 front = (0u - static_cast<u32>(reinterpret_cast<u64>(p))) & 3u;
+    u32 ends = 0;
     QUERN_UNROLL
-    for (int i = 0; i < kWords; ++i) {
-      u32 b0 = ptx::load_stream(p + 4 * i), b1 = ptx::load_stream(p + 4 * i + 1);
-      u32 b2 = ptx::load_stream(p + 4 * i + 2), b3 = ptx::load_stream(p + 4 * i + 3);
-      out[i] = b0 | b1 << 8 | b2 << 16 | b3 << 24;
+    for (u32 i = 0; i < 4; ++i) ends |= static_cast<u32>(ptx::load_stream(p + (i < front ? i : 4 * kWords - 4 + i))) << (8 * i);
+    u32 selector = 0x7654u - 0x1111u * front;
+    u32 previous = ends << ((32u - 8u * front) & 31u);
+    QUERN_UNROLL
+    for (int i = 0; i < kWords - 1; ++i) {
+      u32 word = ptx::load_stream(reinterpret_cast<const u32*>(p + front) + i);
+      out[i] = ptx::prmt(previous, word, selector);
+      previous = word;
     }
+    out[kWords - 1] = ptx::prmt(previous, ends >> (8 * front), selector);
   }
 }
 

@@ -69,23 +69,24 @@ struct GemvQ8 {
       if constexpr (D::kOffset) v = ptx::fma(w.offset[0], sum_to_f32(ptx::dp2a_lo_ss(sums, 0x0101u, kIntegerZero)), v);
       return v;
     } else {
-      i32 dot0 = dot4(quads, 0, x0, 0), dot1 = dot4(quads, 4, x1, 0);
+      constexpr i32 kStart = D::kSuper ? 0 : kIntegerZero;
+      i32 dot0 = dot4(quads, 0, x0, kStart), dot1 = dot4(quads, 4, x1, kStart);
       if constexpr (D::kBias != 0)
         dot0 = ptx::dp2a_lo_ss(sums, bias_bytes(true, false), dot0), dot1 = ptx::dp2a_lo_ss(sums, bias_bytes(false, true), dot1);
       if constexpr (D::kSuper) {
         f32 total;
         if constexpr (D::kDotsFit16)
-          total = sum_to_f32(ptx::dp2a_lo_su(ptx::prmt(static_cast<u32>(dot0), static_cast<u32>(dot1), 0x5410u), w.packed, kIntegerZero));
+          total = sum_to_f32(ptx::dp2a_lo_ss(ptx::prmt(static_cast<u32>(dot0), static_cast<u32>(dot1), 0x5410u), w.packed, kIntegerZero));
         else
           total = static_cast<f32>(dot0 * static_cast<i8>(w.packed) + dot1 * static_cast<i8>(w.packed >> 8));
         f32 v = ptx::mul(w.scale[0], total);
         if constexpr (D::kOffset) v = ptx::fma(w.offset[0], sum_to_f32(ptx::dp2a_hi_su(sums, w.packed, kIntegerZero)), v);
         return v;
       } else {
-        f32 v = ptx::fma(w.scale[1], static_cast<f32>(dot1), ptx::mul(w.scale[0], static_cast<f32>(dot0)));
+        f32 v = ptx::fma(w.scale[1], sum_to_f32(dot1), ptx::mul(w.scale[0], sum_to_f32(dot0)));
         if constexpr (D::kOffset) {
-          v = ptx::fma(w.offset[0], static_cast<f32>(static_cast<i16>(sums)), v);
-          v = ptx::fma(w.offset[1], static_cast<f32>(static_cast<i16>(sums >> 16)), v);
+          v = ptx::fma(w.offset[0], sum_to_f32(ptx::dp2a_lo_ss(sums, 0x0001u, kIntegerZero)), v);
+          v = ptx::fma(w.offset[1], sum_to_f32(ptx::dp2a_lo_ss(sums, 0x0100u, kIntegerZero)), v);
         }
         return v;
       }

@@ -7,6 +7,8 @@
 // A kernel entry: QUERN_KERNEL(name, threads, min_blocks)(quern::KernelArgs args) { ... }
 #define QUERN_KERNEL(name, threads, min_blocks) extern "C" __global__ void __launch_bounds__(threads, min_blocks) name
 #define QUERN_GRID_CONSTANT const __grid_constant__
+// A look-up table at namespace scope: QUERN_TABLE u32 name[n] = {...};
+#define QUERN_TABLE static __device__ const
 #define QUERN_UNROLL _Pragma("unroll")
 #define QUERN_PRAGMA(text) _Pragma(#text)
 #define QUERN_UNROLL_BY(count) QUERN_PRAGMA(unroll count)

@@ -15,6 +15,7 @@
   }                                                \
   extern "C" __attribute__((visibility("default"))) void name
 #define QUERN_GRID_CONSTANT const
+#define QUERN_TABLE static constexpr
 // The optimizer decides here: forced unrolling would cost compile time and buys nothing without a register file to index.
 #define QUERN_UNROLL
 #define QUERN_UNROLL_BY(count)

@@ -179,18 +179,6 @@ TEST(Families, ARefusalNamesThePropertyThatIsLacking) {
   EXPECT_EQ(reason("repack", p, target), "repack: layout is gguf, to_gguf reads planar");
 }
 
-TEST(Families, ATypeWithoutADecoderIsNamedByEveryFamily) {
-  for (const auto& type : kWeightTypes) {
-    if (has_decoder(type.type)) continue;
-    Problem p = mul_mat(type.type, Layout::gguf, 1, 4, type.block_elements);
-    const std::string need = ": weight type " + std::string(type.name) + " has no decoder";
-    EXPECT_TRUE(families_for(p, Target{}).empty());
-    for (const char* family : {"generic", "gemv_f32", "gemv_q8", "gemm", "wgmma"}) EXPECT_EQ(reason(family, p, Target{}), family + need);
-    p.op = Op::dequantize;
-    EXPECT_EQ(reason("dequantize", p, Target{}), "dequantize" + need);
-  }
-}
-
 TEST(Families, DequantizeAndRepackAnswerEveryTypeAndLayout) {
   for (WeightType type : test::decodable_types())
     for (std::int64_t k : test::lengths(type))

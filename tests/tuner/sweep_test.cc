@@ -82,6 +82,32 @@ TEST(SweepCases, AreTheSameForTheSameSeedAndNarrowedByFilters) {
   EXPECT_GT(sweep_cases(options, host).size(), one.size());
 }
 
+TEST(SweepCases, TheQuickSweepOfAllTypesSharesAShapeOutBetweenTheLayouts) {
+  const Target host;
+  SweepOptions options;
+  const auto all = sweep_cases(options, host);
+  options.types = {WeightType::q5_1};
+  const auto named = sweep_cases(options, host);
+  std::size_t in_all = 0;
+  std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> shapes, needed;
+  std::set<Layout> layouts;
+  for (const auto& c : all)
+    if (c.problem.type == WeightType::q5_1 && c.config.family == "generic") {
+      ++in_all;
+      shapes.insert({c.problem.m, c.problem.n, c.problem.k});
+      layouts.insert(c.problem.layout);
+    }
+  std::size_t in_named = 0;
+  for (const auto& c : named)
+    if (c.config.family == "generic" && c.problem.n != 35) {
+      ++in_named;
+      needed.insert({c.problem.m, c.problem.n, c.problem.k});
+    }
+  EXPECT_EQ(shapes, needed);
+  EXPECT_EQ(layouts.size(), 2u);
+  EXPECT_EQ(in_all * 2, in_named);
+}
+
 TEST(Sweep, ReportsWrongKernelsAndPassesRightOnesOnSeveralMeasurers) {
   using namespace planted;
   const auto device = planted::device();

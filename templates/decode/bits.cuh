@@ -1,0 +1,31 @@
+// Bit fields to packed bytes, four at a time.
+#pragma once
+
+#include "ptx/ptx.cuh"
+
+namespace quern::decode {
+
+// The low four bits to bit 0 of four bytes: the multiply places bit i at 8*i, one copy every 7 bits.
+QUERN_FN u32 spread_bits(u32 bits) { return (bits & 15u) * 0x00204081u & 0x01010101u; }
+
+// The low four pairs of bits to bits 0-1 of four bytes.
+QUERN_FN u32 spread_pairs(u32 pairs) {
+  u32 x = (pairs & 0x0fu) | (pairs << 12 & 0x000f0000u);
+  return (x | x << 6) & 0x03030303u;
+}
+
+// Sixteen bytes, looked up by nibbles.
+struct NibbleTable {
+  u32 word[4];
+};
+// Bytes for the low nibbles of q's four bytes, or for the high ones. A permute takes its indices from the nibbles of 16 bits, so a look-up
+// answers a low and a high nibble alternately; both halves of a table are asked, and bit 3 chooses.
+QUERN_FN u32 look_up_nibbles(const NibbleTable& table, u32 q, bool high) {
+  u32 index = q & 0x77777777u, choice = (q >> 1 & 0x44444444u) | 0x32103210u;
+  u32 first = ptx::prmt(ptx::prmt(table.word[0], table.word[1], index), ptx::prmt(table.word[2], table.word[3], index), choice);
+  index >>= 16, choice >>= 16;
+  u32 second = ptx::prmt(ptx::prmt(table.word[0], table.word[1], index), ptx::prmt(table.word[2], table.word[3], index), choice);
+  return ptx::prmt(first, second, high ? 0x7531u : 0x6420u);
+}
+
+}  // namespace quern::decode

@@ -1,0 +1,31 @@
+// Q2_0: 64 weights, d (f16) and 16 bytes of bit pairs, four neighbours in a byte; value (q - 1) * d.
+#pragma once
+
+#include "decode/bits.cuh"
+#include "decode/view.cuh"
+
+namespace quern::decode {
+
+struct q2_0 {
+  static constexpr auto kFields = planar::q2_0_fields;
+  static constexpr int kBlock = 64, kSlices = 2, kScales = 1, kBias = 1;
+  static constexpr bool kDense = false, kSigned = false, kOffset = false, kSuper = false;
+  static constexpr int quad_k(int slice, int quad) { return 32 * slice + 4 * quad; }
+
+  struct Slice {
+    u32 q[2];
+    u32 d;
+  };
+  template <class View>
+  static QUERN_FN Slice load(const View& view, int block, int slice) {
+    Slice s;
+    load_words<View::template alignment<0>()>(s.q, view.template field<0>(block) + 8 * slice);
+    s.d = ptx::load_stream(reinterpret_cast<const u16*>(view.template field<1>(block)));
+    return s;
+  }
+  static QUERN_FN u32 quad(const Slice& s, int q) { return spread_pairs(s.q[q / 4] >> (8 * (q % 4))); }
+  static QUERN_FN f32 scale(const Slice& s, int) { return f16_bits_to_f32(s.d); }
+  static QUERN_FN f32 offset(const Slice&, int) { return 0.0f; }
+};
+
+}  // namespace quern::decode
