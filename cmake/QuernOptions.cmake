@@ -18,6 +18,9 @@ endif()
 
 add_library(quern_flags INTERFACE)
 target_compile_options(quern_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(quern_flags INTERFACE -Wno-restrict)  # gcc 12 sees overlaps in std::string that are not there
+endif()
 if(QUERN_SANITIZE)
   target_compile_options(quern_flags INTERFACE -fsanitize=${QUERN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
   target_link_options(quern_flags INTERFACE -fsanitize=${QUERN_SANITIZE})

@@ -7,8 +7,8 @@
 namespace quern {
 
 std::span<const Family* const> families() {
-  static const std::array<const Family*, 7> kFamilies{&generic_family(),  &dequantize_family(), &repack_family(),
-                                                      &gemv_f32_family(), &gemv_q8_family(),    &gemm_family(),       &wgmma_family()};
+  static const std::array<const Family*, 7> kFamilies{&generic_family(), &dequantize_family(), &repack_family(), &gemv_f32_family(),
+                                                      &gemv_q8_family(), &gemm_family(),       &wgmma_family()};
   return kFamilies;
 }
 
@@ -26,13 +26,14 @@ std::vector<const Family*> families_for(const Problem& problem, const Target& ta
 }
 
 Config default_config(const Problem& problem, const Target& target) {
-  // Later families are faster where they apply. Up to 8 rows the GEMV's default is the safer choice: at M=8 on an H200 the tensor cores' best is
-  // 10% ahead of it for Q4_0, but their default is 60% behind it for Q8_0.
+  // Later families are faster where they apply. Up to 8 rows the GEMV's default is the safer choice: at M=8 on an H200 the tensor cores'
+  // best is 10% ahead of it for Q4_0, but their default is 60% behind it for Q8_0.
   auto candidates = families_for(problem, target);
   if (candidates.empty()) return {};
   const Family* best = candidates.back();
   const int gemv_rows = info(problem.type).block_elements == 1 ? 4 : 8;
-  if (problem.op == Op::mul_mat && problem.m <= gemv_rows && candidates.size() > 1 && best->name() == "gemm") best = candidates[candidates.size() - 2];
+  if (problem.op == Op::mul_mat && problem.m <= gemv_rows && candidates.size() > 1 && best->name() == "gemm")
+    best = candidates[candidates.size() - 2];
   return best->space(problem, target).default_config();
 }
 

@@ -38,7 +38,8 @@ std::string check(const Problem& p, long long shared_limit, const Config& config
   if (g.warps() > 16) return is("warps_n * warps_m * warps_k", g.warps()) + "at most 16 warps";
   if (g.warps() < 2) return is("warps_n * warps_m * warps_k", g.warps()) + "at least 2 warps";
   if (g.accumulators() > 128) return is("4 * frags_n * frags_m", g.accumulators()) + "at most 128 accumulators per lane";
-  if (g.threads() * (g.accumulators() + 64) > 65536) return is("registers of a block", g.threads() * (g.accumulators() + 64)) + "at most 65536";
+  if (g.threads() * (g.accumulators() + 64) > 65536)
+    return is("registers of a block", g.threads() * (g.accumulators() + 64)) + "at most 65536";
   if (is_dense(p.type) && g.frags_n > 2) return is("frags_n", g.frags_n) + "at most 2 for dense weights";
   // A token tile that is at least half full, unless it is the smallest.
   if (g.tile_m() > 8 && g.tile_m() >= 2 * round_up(p.m, 8)) return is("8 * frags_m * warps_m", g.tile_m()) + "less than twice m";
@@ -47,7 +48,8 @@ std::string check(const Problem& p, long long shared_limit, const Config& config
   if (g.warps_k > 1 && g.tile_m() > 64) return is("warps_k", g.warps_k) + "1 for tiles of more than 64 tokens";
   if (g.split_k > 1 && p.m > 128) return is("split_k", g.split_k) + "1 for m above 128";
   if (static_cast<long long>(g.split_k) * g.warps_k > std::max(1LL, ceil_div(p.k, GemmGeometry::kRun)))
-    return is("split_k * warps_k", g.split_k * g.warps_k) + "at most the " + std::to_string(ceil_div(p.k, GemmGeometry::kRun)) + " runs along k";
+    return is("split_k * warps_k", g.split_k * g.warps_k) + "at most the " + std::to_string(ceil_div(p.k, GemmGeometry::kRun)) +
+           " runs along k";
   if (g.shared_bytes() > shared_limit) return is("shared memory", g.shared_bytes()) + "at most " + std::to_string(shared_limit) + " bytes";
   return {};
 }
@@ -70,9 +72,9 @@ class Gemm final : public Family {
     Problem shape = p;
     shape.m = std::max<std::int64_t>(p.m, 1);
     long long limit = limits_of(target).shared_bytes_per_block;
-    std::vector<Parameter> parameters{{"warps_n", {1, 2, 4, 8}, 4}, {"warps_m", {1, 2}, 1},          {"warps_k", {1, 2, 4, 8}, 1},
-                                      {"frags_n", {1, 2, 4}, 1},    {"frags_m", {1, 2, 4, 8, 16}, 1}, {"stages", {2, 3, 4}, 2},
-                                      {"split_k", {1, 2, 4}, 1},    {"bf16", {0, 1}, 0}};
+    std::vector<Parameter> parameters{
+        {"warps_n", {1, 2, 4, 8}, 4},     {"warps_m", {1, 2}, 1},   {"warps_k", {1, 2, 4, 8}, 1}, {"frags_n", {1, 2, 4}, 1},
+        {"frags_m", {1, 2, 4, 8, 16}, 1}, {"stages", {2, 3, 4}, 2}, {"split_k", {1, 2, 4}, 1},    {"bf16", {0, 1}, 0}};
     Constraint constraint = [shape, limit](const Config& config) { return check(shape, limit, config); };
     choose_defaults(parameters, shape, constraint);
     return {"gemm", std::move(parameters), {constraint}};
@@ -84,12 +86,19 @@ class Gemm final : public Family {
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/activations.cuh").include("families/gemm.cuh").problem_types();
-    text.geometry("GemmGeometry", {{"warps_n", g.warps_n}, {"warps_m", g.warps_m}, {"warps_k", g.warps_k}, {"frags_n", g.frags_n},
-                                   {"frags_m", g.frags_m}, {"stages", g.stages}, {"split_k", g.split_k}, {"bf16", g.bf16}});
+    text.geometry("GemmGeometry", {{"warps_n", g.warps_n},
+                                   {"warps_m", g.warps_m},
+                                   {"warps_k", g.warps_k},
+                                   {"frags_n", g.frags_n},
+                                   {"frags_m", g.frags_m},
+                                   {"stages", g.stages},
+                                   {"split_k", g.split_k},
+                                   {"bf16", g.bf16}});
     if (is_empty(p)) return std::move(text).finish(0, accuracy_of(g));
     std::string prepare = std::to_string(kPrepareThreads), sum = std::to_string(kSumThreads);
-    text.kernel(step("quern_prepare", p.m, kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
-                "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + prepare + ">(args, quern::FragmentPlace{{args.m, args.k}});");
+    text.kernel(
+        step("quern_prepare", p.m, kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
+        "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + prepare + ">(args, quern::FragmentPlace{{args.m, args.k}});");
     text.kernel(overlapping(step("quern_gemm", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
                 "quern::Gemm<Weight, Layout, Y, kBias, kGeometry>::run(args);");
     if (g.split_k > 1)
@@ -107,8 +116,8 @@ class Gemm final : public Family {
     if (p.m <= 64) {
       for (int f : {2, 4, 8})
         if (8 * f <= round_up(p.m, 8)) choose.wish("frags_m", f);
-      // Two runs of weights are in registers at a time: 32 f32 words per slice leave no room for a second fragment, and 16-bit ones none for
-      // the addresses of eight warps' share of 64 tokens (compile_only_test holds every default to no spills).
+      // Two runs of weights are in registers at a time: 32 f32 words per slice leave no room for a second fragment, and 16-bit ones none
+      // for the addresses of eight warps' share of 64 tokens (compile_only_test holds every default to no spills).
       const int slice_bytes = kSliceWeights * info(p.type).block_bytes / info(p.type).block_elements;
       choose.wish("frags_n", p.m <= 16 && slice_bytes <= 64 ? 2 : 1);
       const bool narrow = slice_bytes < 64 || p.m <= 32;
@@ -116,7 +125,8 @@ class Gemm final : public Family {
       choose.wish("warps_k", 2);
       if (narrow) choose.wish("warps_k", 4);
     } else {
-      // 64 accumulators per lane, or 32 where a slice takes many registers: dense types, and types whose blocks are in more than three planes.
+      // 64 accumulators per lane, or 32 where a slice takes many registers: dense types, and types whose blocks are in more than three
+      // planes.
       choose.wish("frags_m", 8);
       choose.wish("frags_n", is_dense(p.type) || planar::fields(static_cast<unsigned>(p.type)).count > 3 ? 1 : 2);
       choose.wish("warps_m", p.m > 128 ? 2 : 1);

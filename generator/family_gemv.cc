@@ -33,10 +33,12 @@ GemvGeometry geometry_of(const Problem& p, ConfigReader& reader, bool quantized)
 // The rules that hold for both activation policies. Each returns the reason why not, or an empty string.
 std::string check_geometry(const GemvGeometry& g, const Problem& p, long long shared_bytes, long long shared_limit) {
   long long slices = p.k / kSliceWeights;
-  if (g.warps % g.warps_k != 0) return "warps is " + std::to_string(g.warps) + ", needed a multiple of warps_k " + std::to_string(g.warps_k);
+  if (g.warps % g.warps_k != 0)
+    return "warps is " + std::to_string(g.warps) + ", needed a multiple of warps_k " + std::to_string(g.warps_k);
   // At least half of the lanes that share a row must have a slice of it.
   if ((g.warps_k > 1 || g.lanes > 8) && g.lanes * g.warps_k > 2 * slices)
-    return "lanes * warps_k is " + std::to_string(g.lanes * g.warps_k) + ", needed at most twice the row's " + std::to_string(slices) + " slices";
+    return "lanes * warps_k is " + std::to_string(g.lanes * g.warps_k) + ", needed at most twice the row's " + std::to_string(slices) +
+           " slices";
   if (g.unroll > 1 && static_cast<long long>(g.lanes) * g.warps_k * g.unroll > slices)
     return "unroll is " + std::to_string(g.unroll) + ", needed no more than the row's slices give each lane";
   if (g.rows * g.m > 16) return "rows is " + std::to_string(g.rows) + ", needed rows * m of at most 16 accumulators";
@@ -69,9 +71,9 @@ class Gemv : public Family {
   SearchSpace space(const Problem& p, const Target& target) const override {
     Problem shape = p;
     shape.m = std::max<std::int64_t>(p.m, 1);
-    std::vector<Parameter> parameters{{"warps", {2, 4, 8, 16}, 4},  {"warps_k", {1, 2, 4, 8}, 1}, {"lanes", {8, 16, 32}, 32},
-                                      {"rows", {1, 2, 4}, 1},       {"unroll", {1, 2, 4}, 1},     {"passes", {1, 2, 4, 8, 16}, 1},
-                                      {"stage", {0, 1}, 0},         {"min_warps", {0, 32, 48}, 0}};
+    std::vector<Parameter> parameters{{"warps", {2, 4, 8, 16}, 4}, {"warps_k", {1, 2, 4, 8}, 1}, {"lanes", {8, 16, 32}, 32},
+                                      {"rows", {1, 2, 4}, 1},      {"unroll", {1, 2, 4}, 1},     {"passes", {1, 2, 4, 8, 16}, 1},
+                                      {"stage", {0, 1}, 0},        {"min_warps", {0, 32, 48}, 0}};
     if (quantized_) {
       parameters.push_back({"prefetch", {0, 1}, 0});
       parameters.push_back({"fuse", {0, 1}, 0});
@@ -88,8 +90,18 @@ class Gemv : public Family {
     QUERN_TRY(reader.finish());
     SourceText text(name_, p);
     text.include("families/" + std::string(name_) + ".cuh").problem_types();
-    text.geometry("GemvGeometry", {{"k", g.k}, {"m", g.m}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"lanes", g.lanes}, {"rows", g.rows},
-                                   {"unroll", g.unroll}, {"passes", g.passes}, {"stage", g.stage}, {"prefetch", g.prefetch}, {"min_blocks", g.min_blocks}, {"fuse", g.fuse}});
+    text.geometry("GemvGeometry", {{"k", g.k},
+                                   {"m", g.m},
+                                   {"warps", g.warps},
+                                   {"warps_k", g.warps_k},
+                                   {"lanes", g.lanes},
+                                   {"rows", g.rows},
+                                   {"unroll", g.unroll},
+                                   {"passes", g.passes},
+                                   {"stage", g.stage},
+                                   {"prefetch", g.prefetch},
+                                   {"min_blocks", g.min_blocks},
+                                   {"fuse", g.fuse}});
     if (is_empty(p)) return std::move(text).finish(0, accuracy_);
     if (quantized_ && !g.fuse)
       text.kernel(step("quern_prepare", p.m * ceil_div(p.k / kSliceWeights, kPrepareThreads / 8), kPrepareThreads), 1,

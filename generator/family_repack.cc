@@ -40,8 +40,8 @@ class Repack final : public Family {
     blocks = std::min(blocks, ceil_div(p.n, planar::kTileRows));
     if (!is_empty(p))
       text.kernel(step("quern_repack", blocks, threads, shared ? tile_bytes : 0), 1,
-                  "quern::repack<Weight, " + std::string(p.op == Op::to_planar ? "true" : "false") + ", " + (shared ? "true" : "false") + ", " +
-                      std::to_string(threads) + ">(args, " + std::to_string(blocks) + ");");
+                  "quern::repack<Weight, " + std::string(p.op == Op::to_planar ? "true" : "false") + ", " + (shared ? "true" : "false") +
+                      ", " + std::to_string(threads) + ">(args, " + std::to_string(blocks) + ");");
     return std::move(text).finish(shared ? 0 : static_cast<std::size_t>(blocks * tile_bytes), Accuracy::exact);
   }
 };

@@ -31,8 +31,7 @@ inline Status supports_plain(std::string_view family, const Problem& p) {
 // The class that a family meets must not be looser than the one the problem needs.
 inline Status supports_accuracy(std::string_view family, const Problem& p, Accuracy met) {
   if (met <= p.accuracy) return {};
-  return unsupported(family,
-                     "meets class " + std::string(to_string(met)) + ", the problem needs " + std::string(to_string(p.accuracy)));
+  return unsupported(family, "meets class " + std::string(to_string(met)) + ", the problem needs " + std::string(to_string(p.accuracy)));
 }
 
 // Whole slices along K: quantized types always have them, dense ones in runs of 128.

@@ -109,14 +109,14 @@ Status validate(const Problem& p) {
   if (p.batch3 % p.ratio3 != 0)
     return invalid("problem: batch dim 3 is " + std::to_string(p.batch3) + ", needed a multiple of its ratio " + std::to_string(p.ratio3));
   // A tile of 16 rows stays below 4 GiB and an index along K below 2^31: kernels count inside rows in 32 bits.
-  if (p.k > (std::int64_t{1} << 25))
-    return invalid("problem: k is " + std::to_string(p.k) + ", needed at most 33554432");
+  if (p.k > (std::int64_t{1} << 25)) return invalid("problem: k is " + std::to_string(p.k) + ", needed at most 33554432");
   // Every byte offset of W, X and Y must fit 62 bits.
   constexpr std::int64_t kLimit = std::int64_t{1} << 62;
   for (auto [rows, columns] : {std::pair{p.n, p.k}, std::pair{p.m, p.k}, std::pair{p.m, p.n}}) {
     std::int64_t bytes = 8;
     if (!multiply(bytes, rows) || !multiply(bytes, columns) || !multiply(bytes, p.batch2) || !multiply(bytes, p.batch3) || bytes > kLimit)
-      return invalid("problem: a matrix of " + std::to_string(rows) + " x " + std::to_string(columns) + " elements has more bytes than 2^62");
+      return invalid("problem: a matrix of " + std::to_string(rows) + " x " + std::to_string(columns) +
+                     " elements has more bytes than 2^62");
   }
   return {};
 }

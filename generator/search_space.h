@@ -20,8 +20,8 @@ struct Parameter {
 // Returns an empty string for an allowed config, else the reason, naming the parameter, its value and the value needed.
 using Constraint = std::function<std::string(const Config&)>;
 
-// Builds the default config wish by wish: `start` puts a value without a check, `wish` takes one only where the config of all defaults stays
-// allowed, so that later wishes give way to earlier ones.
+// Builds the default config wish by wish: `start` puts a value without a check, `wish` takes one only where the config of all defaults
+// stays allowed, so that later wishes give way to earlier ones.
 class DefaultChooser {
  public:
   DefaultChooser(std::string family, std::vector<Parameter>& parameters, const Constraint& constraint)

@@ -57,7 +57,8 @@ Status ConfigReader::finish() const {
     return Error{ErrorCode::kInvalidArgument, "config " + to_string(config_) + ": needs parameter '" + missing_.front() + "'", {}};
   for (const auto& v : config_.values)
     if (std::find(taken_.begin(), taken_.end(), v.name) == taken_.end())
-      return Error{ErrorCode::kInvalidArgument, "config " + to_string(config_) + ": parameter '" + v.name + "' is not used by the family", {}};
+      return Error{
+          ErrorCode::kInvalidArgument, "config " + to_string(config_) + ": parameter '" + v.name + "' is not used by the family", {}};
   return {};
 }
 

@@ -41,13 +41,13 @@ class Module {
 };
 
 struct DeviceInfo {
-  std::string spec;          // "cuda:0" or "host"
-  Target target;             // what to compile for
-  DeviceIdentity identity;   // what measurements are filed under
+  std::string spec;         // "cuda:0" or "host"
+  Target target;            // what to compile for
+  DeviceIdentity identity;  // what measurements are filed under
   std::int64_t l2_bytes = 0;
   std::int64_t memory_bytes = 0;
   std::int64_t max_shared_bytes = 0;  // dynamic shared memory per block, opt-in limit
-  int driver_version = 0;    // 13000 for CUDA 13.0; 0 on the host
+  int driver_version = 0;             // 13000 for CUDA 13.0; 0 on the host
 };
 
 // One launch with its arguments, for timing and graphs.
@@ -58,7 +58,7 @@ struct Launch {
 };
 
 struct Timing {
-  double us_median = 0;   // one pass over `ops` divided by the number of ops
+  double us_median = 0;  // one pass over `ops` divided by the number of ops
   double us_p10 = 0;
   double us_p90 = 0;
   int samples = 0;
@@ -69,20 +69,22 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  virtual Result<std::unique_ptr<Buffer>> allocate(std::size_t bytes) = 0;  // kEnvironment when out of memory
-  virtual Status copy_to_device(void* destination, const void* source, std::size_t bytes) = 0;    // synchronous
-  virtual Status copy_to_host(void* destination, const void* source, std::size_t bytes) = 0;      // synchronous
-  virtual Status copy_on_device(void* destination, const void* source, std::size_t bytes) = 0;    // synchronous
-  virtual Status fill(void* destination, unsigned char value, std::size_t bytes) = 0;             // synchronous
+  virtual Result<std::unique_ptr<Buffer>> allocate(std::size_t bytes) = 0;                      // kEnvironment when out of memory
+  virtual Status copy_to_device(void* destination, const void* source, std::size_t bytes) = 0;  // synchronous
+  virtual Status copy_to_host(void* destination, const void* source, std::size_t bytes) = 0;    // synchronous
+  virtual Status copy_on_device(void* destination, const void* source, std::size_t bytes) = 0;  // synchronous
+  virtual Status fill(void* destination, unsigned char value, std::size_t bytes) = 0;           // synchronous
   virtual Result<std::unique_ptr<Module>> load(const Binary& binary) = 0;
   // Asynchronous on CUDA; errors are kLaunchFailed, or kDeviceLost when nothing more can run in this context.
   virtual Status launch(Module::Function function, const LaunchStep& step, const KernelArgs& args, Stream stream) = 0;
   virtual Status synchronize(Stream stream) = 0;
   // Times `ops` (each a sequence of launches) by capturing them all into one CUDA graph and replaying it until `max_seconds` or
-  // `max_samples`; at least 5 replays after a warm-up. On the host: a wall clock around plain launches, of use only to compare within a run.
+  // `max_samples`; at least 5 replays after a warm-up. On the host: a wall clock around plain launches, of use only to compare within a
+  // run.
   virtual Result<Timing> time(std::span<const std::vector<Launch>> ops, int max_samples, double max_seconds) = 0;
-  // As time(), for work that something else enqueues, such as a library: `enqueue` stands for `ops` ops. It is called twice on a stream of the
-  // device, with its context current: once plainly, where it may set itself up, and once while the stream is captured into the graph that is timed.
+  // As time(), for work that something else enqueues, such as a library: `enqueue` stands for `ops` ops. It is called twice on a stream of
+  // the device, with its context current: once plainly, where it may set itself up, and once while the stream is captured into the graph
+  // that is timed.
   virtual Result<Timing> time_work(const std::function<Status(Stream)>& enqueue, int ops, int max_samples, double max_seconds) {
     (void)enqueue, (void)ops, (void)max_samples, (void)max_seconds;
     return Error{ErrorCode::kUnsupported, "this device times its own kernels only", {}};

@@ -4,13 +4,13 @@
 namespace quern {
 
 struct KernelArgs {
-  const void* w;       // weights in the problem's layout
-  const void* x;       // activations [M,K], x_type
-  void* y;             // output [M,N], y_type (dequantize: [N,K]; repacking: the other layout)
-  const void* bias;    // [N], y_type, or null when the problem has none
-  void* workspace;     // KernelSource::workspace_bytes bytes, 256-byte aligned
+  const void* w;     // weights in the problem's layout
+  const void* x;     // activations [M,K], x_type
+  void* y;           // output [M,N], y_type (dequantize: [N,K]; repacking: the other layout)
+  const void* bias;  // [N], y_type, or null when the problem has none
+  void* workspace;   // KernelSource::workspace_bytes bytes, 256-byte aligned
   long long m, n, k;
-  long long ldx, ldy;  // elements between rows of X and Y
+  long long ldx, ldy;     // elements between rows of X and Y
   long long w_row_bytes;  // bytes between rows of W (gguf layout); planar weights are always dense
   // Batch dims 2 and 3: sizes of X and Y, ratios to W's, strides (elements for X and Y, bytes for W).
   long long batch2, batch3;

@@ -38,20 +38,20 @@ struct SourceHeader {
 // Rendered text with everything that decides what it compiles to. `text` + `headers` + `options` are hashed into the artifact key;
 // steps and workspace are functions of problem and config and need not be.
 struct KernelSource {
-  std::string name;                    // for messages and profilers: family and type
+  std::string name;  // for messages and profilers: family and type
   std::string text;
-  std::vector<SourceHeader> headers;   // every embedded template file that `text` can reach, in a fixed order
-  std::vector<std::string> options;    // compiler options besides the target, in a fixed order
-  std::vector<LaunchStep> steps;       // launched in order on one stream; empty when there is nothing to compute
-  std::size_t workspace_bytes = 0;     // scratch the caller passes to every launch; contents need no initialization
-  Accuracy accuracy = Accuracy::f32;   // the class this kernel states it meets
+  std::vector<SourceHeader> headers;  // every embedded template file that `text` can reach, in a fixed order
+  std::vector<std::string> options;   // compiler options besides the target, in a fixed order
+  std::vector<LaunchStep> steps;      // launched in order on one stream; empty when there is nothing to compute
+  std::size_t workspace_bytes = 0;    // scratch the caller passes to every launch; contents need no initialization
+  Accuracy accuracy = Accuracy::f32;  // the class this kernel states it meets
 };
 
 struct ResourceUsage {
-  int registers = 0;            // per thread, the largest over the module's entries
+  int registers = 0;  // per thread, the largest over the module's entries
   int static_shared_bytes = 0;
-  int local_bytes = 0;          // per thread: stack frame and spills
-  int spill_bytes = 0;          // stores + loads, from the compiler's log
+  int local_bytes = 0;  // per thread: stack frame and spills
+  int spill_bytes = 0;  // stores + loads, from the compiler's log
   bool operator==(const ResourceUsage&) const = default;
 };
 

@@ -48,21 +48,30 @@ struct Problem {
 
 constexpr std::string_view to_string(Op op) {
   switch (op) {
-    case Op::dequantize: return "dequantize";
-    case Op::mul_mat: return "mul_mat";
-    case Op::to_planar: return "to_planar";
-    case Op::to_gguf: return "to_gguf";
+    case Op::dequantize:
+      return "dequantize";
+    case Op::mul_mat:
+      return "mul_mat";
+    case Op::to_planar:
+      return "to_planar";
+    case Op::to_gguf:
+      return "to_gguf";
   }
   return "?";
 }
 constexpr std::string_view to_string(Layout layout) { return layout == Layout::gguf ? "gguf" : "planar"; }
 constexpr std::string_view to_string(Accuracy accuracy) {
   switch (accuracy) {
-    case Accuracy::exact: return "exact";
-    case Accuracy::f32: return "f32";
-    case Accuracy::tight: return "tight";
-    case Accuracy::normal: return "normal";
-    case Accuracy::loose: return "loose";
+    case Accuracy::exact:
+      return "exact";
+    case Accuracy::f32:
+      return "f32";
+    case Accuracy::tight:
+      return "tight";
+    case Accuracy::normal:
+      return "normal";
+    case Accuracy::loose:
+      return "loose";
   }
   return "?";
 }

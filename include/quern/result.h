@@ -23,16 +23,26 @@ enum class ErrorCode {
 
 inline const char* to_string(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "invalid argument";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kCompileFailed: return "compile failed";
-    case ErrorCode::kLaunchFailed: return "launch failed";
-    case ErrorCode::kDeviceLost: return "device lost";
-    case ErrorCode::kVersionMismatch: return "version mismatch";
-    case ErrorCode::kCorrupt: return "corrupt";
-    case ErrorCode::kEnvironment: return "environment";
-    case ErrorCode::kTimeout: return "timeout";
-    case ErrorCode::kCancelled: return "cancelled";
+    case ErrorCode::kInvalidArgument:
+      return "invalid argument";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kCompileFailed:
+      return "compile failed";
+    case ErrorCode::kLaunchFailed:
+      return "launch failed";
+    case ErrorCode::kDeviceLost:
+      return "device lost";
+    case ErrorCode::kVersionMismatch:
+      return "version mismatch";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kEnvironment:
+      return "environment";
+    case ErrorCode::kTimeout:
+      return "timeout";
+    case ErrorCode::kCancelled:
+      return "cancelled";
   }
   return "unknown";
 }
@@ -47,7 +57,7 @@ struct Error {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}    // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   explicit operator bool() const { return state_.index() == 0; }
@@ -81,18 +91,17 @@ class [[nodiscard]] Result<void> {
 using Status = Result<void>;
 
 // Returns from the enclosing function when `expr` failed. The enclosing function returns Result or Status.
-#define QUERN_TRY(expr)                                     \
-  do {                                                      \
+#define QUERN_TRY(expr)                                                              \
+  do {                                                                               \
     if (auto quern_try_ = (expr); !quern_try_) return std::move(quern_try_.error()); \
   } while (false)
 
 #define QUERN_CONCAT_(a, b) a##b
 #define QUERN_CONCAT(a, b) QUERN_CONCAT_(a, b)
 // QUERN_ASSIGN(auto x, f()): declares x from a Result, or returns its error.
-#define QUERN_ASSIGN(decl, expr)                                              \
-  auto QUERN_CONCAT(quern_result_, __LINE__) = (expr);                        \
-  if (!QUERN_CONCAT(quern_result_, __LINE__))                                 \
-    return std::move(QUERN_CONCAT(quern_result_, __LINE__).error());          \
+#define QUERN_ASSIGN(decl, expr)                                                                               \
+  auto QUERN_CONCAT(quern_result_, __LINE__) = (expr);                                                         \
+  if (!QUERN_CONCAT(quern_result_, __LINE__)) return std::move(QUERN_CONCAT(quern_result_, __LINE__).error()); \
   decl = std::move(*QUERN_CONCAT(quern_result_, __LINE__))
 
 }  // namespace quern

@@ -10,7 +10,7 @@ namespace quern {
 struct Target {
   enum class Kind : std::uint8_t { cuda, host };
   Kind kind = Kind::host;
-  int sm = 0;             // compute capability times ten (75, 80, 90, 120); 0 on the host
+  int sm = 0;               // compute capability times ten (75, 80, 90, 120); 0 on the host
   bool exact_arch = false;  // architecture-specific features (sm_90a): code runs on exactly this architecture
 
   auto operator<=>(const Target&) const = default;
@@ -24,11 +24,11 @@ inline std::string to_string(const Target& t) {
 
 // Everything about a device that a tuning depends on. Two GPUs with equal identities share tunings; others never do silently.
 struct DeviceIdentity {
-  std::string name;              // as the driver reports it
+  std::string name;  // as the driver reports it
   int sm_count = 0;
-  std::int64_t memory_mib = 0;   // rounded down to a GiB, so that reserved memory does not split identities
-  int clock_mhz_class = 0;       // maximum SM clock rounded to 50 MHz
-  std::string architecture;      // to_string(Target)
+  std::int64_t memory_mib = 0;  // rounded down to a GiB, so that reserved memory does not split identities
+  int clock_mhz_class = 0;      // maximum SM clock rounded to 50 MHz
+  std::string architecture;     // to_string(Target)
 
   auto operator<=>(const DeviceIdentity&) const = default;
 };

@@ -51,18 +51,19 @@ constexpr std::optional<WeightType> weight_type_from_name(std::string_view name)
 constexpr std::string_view to_string(WeightType type) { return info(type).name; }
 
 // Bytes of one row of K weights. K must be a multiple of block_elements.
-constexpr std::int64_t row_bytes(WeightType type, std::int64_t k) {
-  return k / info(type).block_elements * info(type).block_bytes;
-}
+constexpr std::int64_t row_bytes(WeightType type, std::int64_t k) { return k / info(type).block_elements * info(type).block_bytes; }
 
 // Types of activations, outputs and bias.
 enum class DType : std::uint8_t { f32, f16, bf16 };
 
 constexpr std::string_view to_string(DType type) {
   switch (type) {
-    case DType::f32: return "f32";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
+    case DType::f32:
+      return "f32";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
   }
   return "?";
 }

@@ -223,8 +223,11 @@ Status CudaDevice::launch(Module::Function function, const LaunchStep& step, con
     CUlaunchAttribute overlap;
     overlap.id = kProgrammaticStreamSerialization;
     overlap.value.programmatic_stream_serialization_allowed = 1;
-    const CUlaunchConfig config{step.grid.x,  step.grid.y,       step.grid.z,                   step.block.x, step.block.y,
-                                step.block.z, step.shared_bytes, static_cast<CUstream>(stream), &overlap,     1};
+    const CUlaunchConfig config{step.grid.x,       step.grid.y,
+                                step.grid.z,       step.block.x,
+                                step.block.y,      step.block.z,
+                                step.shared_bytes, static_cast<CUstream>(stream),
+                                &overlap,          1};
     result = context_->api().launch_kernel_ex(&config, entry, parameters, nullptr);
   } else {
     result = context_->api().launch_kernel(entry, step.grid.x, step.grid.y, step.grid.z, step.block.x, step.block.y, step.block.z,

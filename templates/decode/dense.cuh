@@ -1,5 +1,5 @@
-// Dense weights: no blocks, no scales. Fast families see virtual blocks of 128 weights, whose four slices interleave so that the lanes of a row
-// read neighbouring 16-byte pieces; `element` reads a single weight for any K.
+// Dense weights: no blocks, no scales. Fast families see virtual blocks of 128 weights, whose four slices interleave so that the lanes of a
+// row read neighbouring 16-byte pieces; `element` reads a single weight for any K.
 #pragma once
 
 #include "decode/view.cuh"

@@ -1,5 +1,5 @@
-// 4-bit floats (E2M1), doubled so that they are integers: 0 1 2 3 4 6 8 12 and their negatives, as unsigned bytes with a bias. The negative zero
-// is the positive one, as in the formats' reference.
+// 4-bit floats (E2M1), doubled so that they are integers: 0 1 2 3 4 6 8 12 and their negatives, as unsigned bytes with a bias. The negative
+// zero is the positive one, as in the formats' reference.
 #pragma once
 
 #include "decode/bits.cuh"

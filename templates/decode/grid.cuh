@@ -1,7 +1,7 @@
 // What the codebook types IQ1, IQ2 and IQ3 share.
 //
-// IQ2 and IQ3 look up magnitudes 1..62 and sign them by a bit each. A table holds 64 + magnitude, so that a quad is unsigned with kGridBias and a
-// minus is 128 - byte = (byte ^ 0x7f) + 1: two operations on four bytes, without carries between them.
+// IQ2 and IQ3 look up magnitudes 1..62 and sign them by a bit each. A table holds 64 + magnitude, so that a quad is unsigned with kGridBias
+// and a minus is 128 - byte = (byte ^ 0x7f) + 1: two operations on four bytes, without carries between them.
 #pragma once
 
 #include "decode/bits.cuh"
@@ -25,9 +25,7 @@ QUERN_FN u32 even_signs(u32 codes) {
 }
 
 // The low 28 bits as four codes of seven, each in its byte.
-QUERN_FN u32 spread_sevens(u32 x) {
-  return (x & 0x7fu) | (x << 1 & 0x7f00u) | (x << 2 & 0x7f0000u) | (x << 3 & 0x7f000000u);
-}
+QUERN_FN u32 spread_sevens(u32 x) { return (x & 0x7fu) | (x << 1 & 0x7f00u) | (x << 2 & 0x7f0000u) | (x << 3 & 0x7f000000u); }
 
 // (s + 1/2) * 2^kUnit for s < 2^22, exactly: s counts units of 2^kUnit above 2^(23 + kUnit).
 template <int kUnit>

@@ -1,5 +1,5 @@
-// IQ1_S and IQ1_M: ternary codebook levels g shifted by an eighth, as integers: 8 * (g +- 1/8) = 8g +- 1, with the eighth in the scale (exact).
-// A table entry holds g + 1 of eight weights in nibbles: weight j in the low nibble of byte j, weight j+4 in its high one.
+// IQ1_S and IQ1_M: ternary codebook levels g shifted by an eighth, as integers: 8 * (g +- 1/8) = 8g +- 1, with the eighth in the scale
+// (exact). A table entry holds g + 1 of eight weights in nibbles: weight j in the low nibble of byte j, weight j+4 in its high one.
 #pragma once
 
 #include "decode/grid_iq1.cuh"

@@ -1,6 +1,6 @@
-// IQ1_M: 256 weights in 16 subs of 16: 32 low bytes of 11-bit codebook indices (8 ternary levels g each), 32 nibbles (three top index bits and the
-// sign of the shift), four words of four 3-bit scales each with d (f16) in their top nibbles; value (d*(2*sc+1)) * (g +- 1/8). A slice is two
-// subs.
+// IQ1_M: 256 weights in 16 subs of 16: 32 low bytes of 11-bit codebook indices (8 ternary levels g each), 32 nibbles (three top index bits
+// and the sign of the shift), four words of four 3-bit scales each with d (f16) in their top nibbles; value (d*(2*sc+1)) * (g +- 1/8). A
+// slice is two subs.
 #pragma once
 
 #include "decode/grid.cuh"

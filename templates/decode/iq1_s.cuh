@@ -1,5 +1,5 @@
-// IQ1_S: 256 weights in 8 subs of 32: d (f16), 32 low bytes of 11-bit codebook indices (8 ternary levels g each), for each sub a word of four top
-// index bit triples, a 3-bit scale and the sign of the shift; value (d*(2*sc+1)) * (g +- 1/8). A slice is a sub.
+// IQ1_S: 256 weights in 8 subs of 32: d (f16), 32 low bytes of 11-bit codebook indices (8 ternary levels g each), for each sub a word of
+// four top index bit triples, a 3-bit scale and the sign of the shift; value (d*(2*sc+1)) * (g +- 1/8). A slice is a sub.
 #pragma once
 
 #include "decode/grid.cuh"

@@ -1,5 +1,5 @@
-// IQ2_S: 256 weights in 16 subs of 16: d (f16), 32 low bytes of 10-bit codebook indices (8 magnitudes each), 32 bytes of signs, 8 bytes of the
-// indices' top bit pairs, a scale nibble for each sub; value (d*(sc+1/2)/4) * (+-magnitude). A slice is two subs.
+// IQ2_S: 256 weights in 16 subs of 16: d (f16), 32 low bytes of 10-bit codebook indices (8 magnitudes each), 32 bytes of signs, 8 bytes of
+// the indices' top bit pairs, a scale nibble for each sub; value (d*(sc+1/2)/4) * (+-magnitude). A slice is two subs.
 #pragma once
 
 #include "decode/grid.cuh"

@@ -1,5 +1,5 @@
-// IQ2_XS: 256 weights in 16 subs of 16: d (f16), 32 words of 16 bits (a 9-bit codebook index for 8 magnitudes and a 7-bit sign code), a scale
-// nibble for each sub; value (d*(sc+1/2)/4) * (+-magnitude). A slice is two subs.
+// IQ2_XS: 256 weights in 16 subs of 16: d (f16), 32 words of 16 bits (a 9-bit codebook index for 8 magnitudes and a 7-bit sign code), a
+// scale nibble for each sub; value (d*(sc+1/2)/4) * (+-magnitude). A slice is two subs.
 #pragma once
 
 #include "decode/grid.cuh"

@@ -1,5 +1,5 @@
-// IQ2_XXS: 256 weights in 8 subs of 32: d (f16), for each sub four codebook indices of a byte (8 magnitudes each) and a word of four 7-bit sign
-// codes and a 4-bit scale; value (d*(sc+1/2)/4) * (+-magnitude). A slice is a sub.
+// IQ2_XXS: 256 weights in 8 subs of 32: d (f16), for each sub four codebook indices of a byte (8 magnitudes each) and a word of four 7-bit
+// sign codes and a 4-bit scale; value (d*(sc+1/2)/4) * (+-magnitude). A slice is a sub.
 #pragma once
 
 #include "decode/grid.cuh"

@@ -1,5 +1,5 @@
-// IQ3_S: 256 weights in 8 subs of 32: d (f16), 64 low bytes of 9-bit codebook indices (4 magnitudes each), 8 bytes of the indices' top bits, 32
-// bytes of signs, a scale nibble for each sub; value (d*(1+2*sc)) * (+-magnitude). A slice is a sub.
+// IQ3_S: 256 weights in 8 subs of 32: d (f16), 64 low bytes of 9-bit codebook indices (4 magnitudes each), 8 bytes of the indices' top
+// bits, 32 bytes of signs, a scale nibble for each sub; value (d*(1+2*sc)) * (+-magnitude). A slice is a sub.
 #pragma once
 
 #include "decode/grid.cuh"

@@ -1,5 +1,5 @@
-// IQ3_XXS: 256 weights in 8 subs of 32: d (f16), 64 codebook indices of a byte (4 magnitudes each), for each sub a word of four 7-bit sign codes
-// and a 4-bit scale; value (d*(sc+1/2)/2) * (+-magnitude). A slice is a sub.
+// IQ3_XXS: 256 weights in 8 subs of 32: d (f16), 64 codebook indices of a byte (4 magnitudes each), for each sub a word of four 7-bit sign
+// codes and a 4-bit scale; value (d*(sc+1/2)/2) * (+-magnitude). A slice is a sub.
 #pragma once
 
 #include "decode/grid.cuh"

@@ -1,5 +1,5 @@
-// IQ4_XS: 256 weights in 8 subs of 32: d (f16), the top two bits of eight scales (u16), their low nibbles (4 bytes), 16 bytes for each sub, split
-// as in IQ4_NL; value (d*(sc-32)) * level[q]. A slice is a sub.
+// IQ4_XS: 256 weights in 8 subs of 32: d (f16), the top two bits of eight scales (u16), their low nibbles (4 bytes), 16 bytes for each sub,
+// split as in IQ4_NL; value (d*(sc-32)) * level[q]. A slice is a sub.
 #pragma once
 
 #include "decode/iq4.cuh"

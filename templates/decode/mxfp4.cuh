@@ -1,5 +1,5 @@
-// MXFP4: 32 weights, e (E8M0) and 16 bytes; byte j holds weight j low and weight j+16 high; value T[q] * 2^(e-128), T the doubled E2M1 values.
-// The smallest scales, e = 0 and 1, are f32 denormals and stay; e = 255 is 2^127.
+// MXFP4: 32 weights, e (E8M0) and 16 bytes; byte j holds weight j low and weight j+16 high; value T[q] * 2^(e-128), T the doubled E2M1
+// values. The smallest scales, e = 0 and 1, are f32 denormals and stay; e = 255 is 2^127.
 #pragma once
 
 #include "decode/e2m1.cuh"

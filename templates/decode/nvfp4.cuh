@@ -1,5 +1,5 @@
-// NVFP4: 64 weights in 4 subs of 16: four scales (UE4M3) and 8 bytes for each sub; byte j of a sub holds its weight j low and j+8 high; value
-// T[q] * scale / 2, T the doubled E2M1 values. A slice is two subs.
+// NVFP4: 64 weights in 4 subs of 16: four scales (UE4M3) and 8 bytes for each sub; byte j of a sub holds its weight j low and j+8 high;
+// value T[q] * scale / 2, T the doubled E2M1 values. A slice is two subs.
 #pragma once
 
 #include "decode/e2m1.cuh"
@@ -27,7 +27,8 @@ struct nvfp4 {
     return s;
   }
   static QUERN_FN u32 quad(const Slice& s, int q) { return look_up_nibbles(kBiasedE2m1, s.q[q / 4 * 2 + q % 2], q % 4 >= 2); }
-  // The seven low bits of UE4M3 are the top of an f16 whose exponent bias is 8 larger: 2^8 makes it up, 1/2 is the formula's. 0x7f counts as 0.
+  // The seven low bits of UE4M3 are the top of an f16 whose exponent bias is 8 larger: 2^8 makes it up, 1/2 is the formula's. 0x7f counts
+  // as 0.
   static QUERN_FN f32 scale(const Slice& s, int group) {
     u32 bits = s.scales[0] >> (16 * s.slice + 8 * group) & 0xffu;
     return bits == 0x7fu ? 0.0f : ptx::mul(f16_bits_to_f32((bits & 0x7fu) << 7), 128.0f);

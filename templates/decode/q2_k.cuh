@@ -1,5 +1,5 @@
-// Q2_K: 256 weights in 16 subs of 16: 16 bytes of 4-bit scales (low) and mins (high), 64 bytes of bit pairs, d and dmin (f16). Each half of 128
-// weights has 32 bytes: weight 32p+l is plane p (bits 2p) of byte l; value (d*sc)*q - dmin*m. A slice is planes r and r+2 of 16 bytes.
+// Q2_K: 256 weights in 16 subs of 16: 16 bytes of 4-bit scales (low) and mins (high), 64 bytes of bit pairs, d and dmin (f16). Each half of
+// 128 weights has 32 bytes: weight 32p+l is plane p (bits 2p) of byte l; value (d*sc)*q - dmin*m. A slice is planes r and r+2 of 16 bytes.
 #pragma once
 
 #include "decode/view.cuh"

@@ -1,5 +1,5 @@
-// Q3_K: 256 weights in 16 subs of 16: 32 bytes of third bits, 64 bytes of bit pairs, 12 bytes of 6-bit scales, d (f16). Each half of 128 weights
-// has 32 bytes of pairs: weight 32p+l is plane p (bits 2p) of byte l, its third bit is bit 4*half+p of third-bit byte l; value
+// Q3_K: 256 weights in 16 subs of 16: 32 bytes of third bits, 64 bytes of bit pairs, 12 bytes of 6-bit scales, d (f16). Each half of 128
+// weights has 32 bytes of pairs: weight 32p+l is plane p (bits 2p) of byte l, its third bit is bit 4*half+p of third-bit byte l; value
 // (d*(sc-32))*(q-4). A slice is planes r and r+2 of 16 bytes.
 #pragma once
 
@@ -18,7 +18,7 @@ struct q3_k {
 
   struct Slice {
     u32 q[4];
-    u32 high[4];    // third bits of both halves and all planes
+    u32 high[4];  // third bits of both halves and all planes
     u32 scales[3];
     u32 d;
     int slice;

@@ -1,5 +1,5 @@
-// Q4_K: 256 weights in 8 subs of 32: d and dmin (f16), 12 bytes of 6-bit scales and mins, 128 bytes of nibbles. Each 32 bytes hold sub 2c in
-// their low and sub 2c+1 in their high nibbles; value (d*sc)*q - dmin*m. A slice is 16 of those bytes: half of sub 2c and of sub 2c+1.
+// Q4_K: 256 weights in 8 subs of 32: d and dmin (f16), 12 bytes of 6-bit scales and mins, 128 bytes of nibbles. Each 32 bytes hold sub 2c
+// in their low and sub 2c+1 in their high nibbles; value (d*sc)*q - dmin*m. A slice is 16 of those bytes: half of sub 2c and of sub 2c+1.
 #pragma once
 
 #include "decode/k_scales.cuh"

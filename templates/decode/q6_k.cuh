@@ -17,10 +17,10 @@ struct q6_k {
 
   struct Slice {
     u32 low[4];
-    u32 high[4];     // bit pairs of all four quarters
-    u32 scales[2];   // one signed byte each
+    u32 high[4];    // bit pairs of all four quarters
+    u32 scales[2];  // one signed byte each
     u32 d;
-    int quarter;     // 0 or 1: the quarter of the low nibbles; the high nibbles are two further on
+    int quarter;  // 0 or 1: the quarter of the low nibbles; the high nibbles are two further on
   };
   template <class View>
   static QUERN_FN Slice load(const View& view, int block, int slice) {

@@ -33,7 +33,8 @@ QUERN_FN f32 byte_value(u32 quad, int e) {
   if constexpr (D::kSigned)
     return signed_byte_to_f32(quad, e);
   else
-    return ptx::sub(ptx::float_from_bits(ptx::prmt(quad, 0x4b000000u, 0x7440u | static_cast<u32>(e))), 8388608.0f + static_cast<f32>(D::kBias));
+    return ptx::sub(ptx::float_from_bits(ptx::prmt(quad, 0x4b000000u, 0x7440u | static_cast<u32>(e))),
+                    8388608.0f + static_cast<f32>(D::kBias));
 }
 
 // values[4*q+e] is the weight at quad_k(slice, q) + e of its block.

@@ -1,7 +1,7 @@
-// TQ1_0: 256 ternary weights as base-3 digits, d (f16); value d * (digit - 1). Digit n of a byte b is ((b * 3^n mod 256) * 3) >> 8. 32 bytes hold
-// five digits each (weight 32n + l), 16 bytes five (160 + 16n + l), 4 bytes four (240 + 4n + l).
-// A slice is one word of each region: all five digits of a word of the first, and of a word w of the second either digits 0-2 (slices 0-3) or
-// digits 3 and 4 (slices 4-7, with digit w of the third region's word in the last place).
+// TQ1_0: 256 ternary weights as base-3 digits, d (f16); value d * (digit - 1). Digit n of a byte b is ((b * 3^n mod 256) * 3) >> 8. 32
+// bytes hold five digits each (weight 32n + l), 16 bytes five (160 + 16n + l), 4 bytes four (240 + 4n + l). A slice is one word of each
+// region: all five digits of a word of the first, and of a word w of the second either digits 0-2 (slices 0-3) or digits 3 and 4 (slices
+// 4-7, with digit w of the third region's word in the last place).
 #pragma once
 
 #include "decode/view.cuh"

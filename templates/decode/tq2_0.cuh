@@ -1,5 +1,5 @@
-// TQ2_0: 256 weights, 64 bytes of bit pairs, d (f16). Each half of 128 weights has 32 bytes: weight 32p+l is plane p (bits 2p) of byte l; value
-// d * (q - 1). A slice is all four planes of 8 bytes.
+// TQ2_0: 256 weights, 64 bytes of bit pairs, d (f16). Each half of 128 weights has 32 bytes: weight 32p+l is plane p (bits 2p) of byte l;
+// value d * (q - 1). A slice is all four planes of 8 bytes.
 #pragma once
 
 #include "decode/view.cuh"

@@ -56,7 +56,8 @@ struct RowView<D, PlanarLayout> {
     u32 row_in_tile = static_cast<u32>(n) % planar::kTileRows;
     i64 first_row = n - row_in_tile;
     u32 rows = args.n - first_row < planar::kTileRows ? static_cast<u32>(args.n - first_row) : planar::kTileRows;
-    return {static_cast<const u8*>(args.w) + first_row * blocks_per_row * D::kFields.block_bytes, rows * blocks_per_row, row_in_tile * blocks_per_row};
+    return {static_cast<const u8*>(args.w) + first_row * blocks_per_row * D::kFields.block_bytes, rows * blocks_per_row,
+            row_in_tile * blocks_per_row};
   }
 
   template <int f>
@@ -112,8 +113,8 @@ QUERN_FN void load_words(u32 (&out)[kWords], const u8* p) {
       previous = aligned[i];
     }
   } else {
-    // kWords-1 aligned words, from the first place that is one, and four bytes around them: `front` bytes before, the others behind. 3 + kWords
-    // loads in place of 4*kWords.
+    // kWords-1 aligned words, from the first place that is one, and four bytes around them: `front` bytes before, the others behind. 3 +
+    // kWords loads in place of 4*kWords.
     u32 front = (0u - static_cast<u32>(reinterpret_cast<u64>(p))) & 3u;
     u32 ends = 0;
     QUERN_UNROLL
@@ -132,8 +133,8 @@ QUERN_FN void load_words(u32 (&out)[kWords], const u8* p) {
 
 QUERN_FN f32 f16_bits_to_f32(u32 bits) { return ptx::to_f32(f16{static_cast<u16>(bits)}); }
 
-// Small integers to f32 without the integer converter, which runs at a quarter of the rate of everything else: the integer goes into the low
-// mantissa bits of 2^23 (or 1.5 * 2^23 for signed ones) and the constant comes off, exactly. On an H200, Q4_K at M=1 was bound by it.
+// Small integers to f32 without the integer converter, which runs at a quarter of the rate of everything else: the integer goes into the
+// low mantissa bits of 2^23 (or 1.5 * 2^23 for signed ones) and the constant comes off, exactly. On an H200, Q4_K at M=1 was bound by it.
 QUERN_FN f32 byte_to_f32(u32 word, int index) {
   return ptx::sub(ptx::float_from_bits(ptx::prmt(word, 0x4b000000u, 0x7440u | static_cast<u32>(index))), 8388608.0f);
 }

@@ -10,9 +10,9 @@ namespace quern {
 // Lanes that quantize one group together, one quad each: loads stay coalesced, and a block prepares K = 4096 in a few round trips.
 inline constexpr int kGroupLanes = 8;
 
-// Quantizes the group of (m, s) into `store`, laid out as QuantizedActivations; lane q of eight neighbours handles quad q. All 32 lanes of the
-// warp take part; `active` is the same for the eight of a group. Scale = absmax / 127; groups below 1e-35 count as zero.
-// A NaN or infinity among the activations makes the group's scale NaN, and so the outputs that use it.
+// Quantizes the group of (m, s) into `store`, laid out as QuantizedActivations; lane q of eight neighbours handles quad q. All 32 lanes of
+// the warp take part; `active` is the same for the eight of a group. Scale = absmax / 127; groups below 1e-35 count as zero. A NaN or
+// infinity among the activations makes the group's scale NaN, and so the outputs that use it.
 template <class D, class X>
 QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, const X* row, i64 m, int s, bool wide, bool active) {
   int q = ptx::lane() % kGroupLanes;
@@ -51,7 +51,8 @@ QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, cons
   int group = static_cast<int>(m) * static_cast<int>(layout.slices) + s;
   reinterpret_cast<u32*>(store + layout.half(q / 4))[group * 4 + q % 4] = word;
   if (q == 0)
-    reinterpret_cast<u32x2*>(store + layout.meta())[group] = {ptx::bits_of(scale), (static_cast<u32>(sum) & 0xffffu) | static_cast<u32>(other) << 16};
+    reinterpret_cast<u32x2*>(store + layout.meta())[group] = {ptx::bits_of(scale),
+                                                              (static_cast<u32>(sum) & 0xffffu) | static_cast<u32>(other) << 16};
 }
 
 // The groups of row m, shared out among `threads` threads (a multiple of 32), of which this is number `thread`.
@@ -100,7 +101,8 @@ struct TiledPlace {
   }
 };
 
-// One block per row of X, in the order and place that `place` says: bf16 as is, or f16 scaled by the row's power of two. Rows past m are zeros.
+// One block per row of X, in the order and place that `place` says: bf16 as is, or f16 scaled by the row's power of two. Rows past m are
+// zeros.
 template <class D, class X, bool kBf16, int kThreads, class Place>
 QUERN_FN void fragment_activations(const KernelArgs& args, const Place& place) {
   ptx::allow_next();

@@ -12,7 +12,8 @@ QUERN_FN void load_quad(f32 (&x)[4], const T* p, bool wide) {
   if (wide) {
     if constexpr (sizeof(T) == 4) {
       u32x4 v = ptx::load_cached(reinterpret_cast<const u32x4*>(p));
-      x[0] = ptx::float_from_bits(v.x), x[1] = ptx::float_from_bits(v.y), x[2] = ptx::float_from_bits(v.z), x[3] = ptx::float_from_bits(v.w);
+      x[0] = ptx::float_from_bits(v.x), x[1] = ptx::float_from_bits(v.y), x[2] = ptx::float_from_bits(v.z),
+      x[3] = ptx::float_from_bits(v.w);
     } else {
       u32x2 v = ptx::load_cached(reinterpret_cast<const u32x2*>(p));
       x[0] = ptx::to_f32(T{static_cast<u16>(v.x)}), x[1] = ptx::to_f32(T{static_cast<u16>(v.x >> 16)});

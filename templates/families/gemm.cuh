@@ -12,13 +12,13 @@ namespace quern {
 template <class D, class Layout, class Y, bool kBias, GemmGeometry G>
 struct Gemm {
   static constexpr bool kBf16 = G.bf16 != 0;
-  static constexpr int kRowBytes = G.kRun * 2;              // one token's run in shared memory
+  static constexpr int kRowBytes = G.kRun * 2;                // one token's run in shared memory
   static constexpr int kGroupBytes = G.tile_m() * kRowBytes;  // one run of all tokens
   using Slice = typename D::Slice;
 
   struct Tile {
-    i64 n0, m0;        // first weight row and token of the block
-    int begin, end;    // steps along K
+    i64 n0, m0;      // first weight row and token of the block
+    int begin, end;  // steps along K
     int split;
     int warp_n, warp_m, warp_k;
   };
@@ -34,16 +34,16 @@ struct Gemm {
     int split = static_cast<int>(index / tiles_m % G.split_k);
     int per_split = (steps + G.split_k - 1) / G.split_k, end = (split + 1) * per_split;
     int warp = ptx::warp();
-    return {tile_n * G.tile_n(), tile_m * G.tile_m(), split * per_split, end < steps ? end : steps, split,
-            warp % G.warps_n,    warp / G.warps_n % G.warps_m, warp / (G.warps_n * G.warps_m)};
+    return {
+        tile_n * G.tile_n(),          tile_m * G.tile_m(),           split * per_split, end < steps ? end : steps, split, warp % G.warps_n,
+        warp / G.warps_n % G.warps_m, warp / (G.warps_n * G.warps_m)};
   }
 
   static QUERN_FN void load_weights(Weights& w, const KernelArgs& args, const Tile& t, int step) {
     int slices = static_cast<int>(args.k / kSliceWeights);
     int s = (step * G.warps_k + t.warp_k) * 4 + ptx::lane() % 4;
     QUERN_UNROLL
-    for (int f = 0; f < G.frags_n; ++f)
-      QUERN_UNROLL
+    for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
     for (int h = 0; h < 2; ++h) {
       i64 n = t.n0 + (t.warp_n * G.frags_n + f) * 16 + ptx::lane() / 4 + 8 * h;
       if (n >= args.n) n = args.n - 1;  // rows past the end read the last one and are not written
@@ -79,8 +79,7 @@ struct Gemm {
     const u8* tokens = stage + t.warp_k * kGroupBytes + t.warp_m * G.frags_m * 8 * kRowBytes;
     PackedScales<D, kBf16> scales[G.frags_n][2];
     QUERN_UNROLL
-    for (int f = 0; f < G.frags_n; ++f)
-      QUERN_UNROLL
+    for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
     for (int h = 0; h < 2; ++h) scales[f][h] = PackedScales<D, kBf16>::of(w.slice[f][h]);
     int lane = ptx::lane();
     QUERN_UNROLL
@@ -117,12 +116,10 @@ struct Gemm {
     f32* shared = reinterpret_cast<f32*>(ptx::shared_memory()) + (ptx::warp() % (G.warps_n * G.warps_m)) * kWarpLanes * G.accumulators();
     for (int source = 1; source < G.warps_k; ++source) {
       ptx::barrier();
-      if (t.warp_k == source)
-        QUERN_UNROLL
+      if (t.warp_k == source) QUERN_UNROLL
       for (int i = 0; i < G.accumulators(); ++i) shared[i * kWarpLanes + ptx::lane()] = flat[i];
       ptx::barrier();
-      if (t.warp_k == 0)
-        QUERN_UNROLL
+      if (t.warp_k == 0) QUERN_UNROLL
       for (int i = 0; i < G.accumulators(); ++i) flat[i] = ptx::add(flat[i], shared[i * kWarpLanes + ptx::lane()]);
     }
   }
@@ -130,17 +127,16 @@ struct Gemm {
   static QUERN_FN void store(f32 (&c)[G.frags_n][G.frags_m][4], const KernelArgs& args, const Tile& t) {
     FragmentActivations layout{args.m, args.k};
     const f32* scales = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + layout.scales());
-    f32* partial = reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + G.partials(args.m, args.k)) + static_cast<i64>(t.split) * args.m * args.n;
+    f32* partial =
+        reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + G.partials(args.m, args.k)) + static_cast<i64>(t.split) * args.m * args.n;
     QUERN_UNROLL
-    for (int j = 0; j < G.frags_m; ++j)
-      QUERN_UNROLL
+    for (int j = 0; j < G.frags_m; ++j) QUERN_UNROLL
     for (int e = 0; e < 2; ++e) {
       i64 m = t.m0 + (t.warp_m * G.frags_m + j) * 8 + ptx::lane() % 4 * 2 + e;
       if (m >= args.m) continue;
       f32 scale = G.bf16 ? 1.0f : ptx::load_cached(scales + m);
       QUERN_UNROLL
-      for (int f = 0; f < G.frags_n; ++f)
-        QUERN_UNROLL
+      for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
       for (int h = 0; h < 2; ++h) {
         i64 n = t.n0 + (t.warp_n * G.frags_n + f) * 16 + ptx::lane() / 4 + 8 * h;
         if (n >= args.n) continue;

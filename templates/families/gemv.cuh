@@ -14,7 +14,7 @@ struct Gemv {
   static constexpr int kSlices = G.k / kSliceWeights;
   static constexpr int kStep = G.lanes * G.warps_k * G.unroll;  // slices per row and iteration
   static constexpr int kIterations = (kSlices + kStep - 1) / kStep;
-  static constexpr bool kWhole = kSlices % kStep == 0;          // every lane has a slice in every iteration
+  static constexpr bool kWhole = kSlices % kStep == 0;  // every lane has a slice in every iteration
   // Iterations unrolled: as many as keep the loop's body near 32 slices of work.
   static constexpr int kWork = G.rows * G.unroll * (1 + G.m / 2);
   static constexpr int kUnrolled = kWork >= 32 ? 1 : 32 / kWork < kIterations ? 32 / kWork : kIterations;
@@ -30,8 +30,7 @@ struct Gemv {
   static QUERN_FN Place place() {
     int lane_group = ptx::lane() / G.lanes, lane = ptx::lane() % G.lanes;
     int warp_row = ptx::warp() / G.warps_k, warp_k = ptx::warp() % G.warps_k;
-    return {ptx::block_x() * G.passes * G.rows_per_block() + warp_row * G.rows_per_warp() + lane_group * G.rows,
-            warp_k * G.lanes + lane};
+    return {ptx::block_x() * G.passes * G.rows_per_block() + warp_row * G.rows_per_warp() + lane_group * G.rows, warp_k * G.lanes + lane};
   }
 
   using View = RowView<D, Layout>;
@@ -59,31 +58,25 @@ struct Gemv {
   // Sums over the lanes of a row, then over the warps that share it.
   static QUERN_FN void finish(f32 (&sum)[G.rows][G.m], const KernelArgs& args, i64 row) {
     QUERN_UNROLL
-    for (int r = 0; r < G.rows; ++r)
-      QUERN_UNROLL
-    for (int m = 0; m < G.m; ++m)
-      QUERN_UNROLL
+    for (int r = 0; r < G.rows; ++r) QUERN_UNROLL
+    for (int m = 0; m < G.m; ++m) QUERN_UNROLL
     for (int mask = G.lanes / 2; mask > 0; mask /= 2) sum[r][m] = ptx::add(sum[r][m], ptx::shuffle_xor(sum[r][m], mask));
 
     if constexpr (G.warps_k > 1) {
       f32* partial = reinterpret_cast<f32*>(ptx::shared_memory());
       int lane_group = ptx::lane() / G.lanes;
       f32* mine = partial + (ptx::warp() * G.rows_per_warp() + lane_group * G.rows) * G.m;
-      if (ptx::lane() % G.lanes == 0)
-        QUERN_UNROLL
+      if (ptx::lane() % G.lanes == 0) QUERN_UNROLL
       for (int i = 0; i < G.rows * G.m; ++i) mine[i] = sum[i / G.m][i % G.m];
       ptx::barrier();
-      if (ptx::warp() % G.warps_k == 0)
-        QUERN_UNROLL
+      if (ptx::warp() % G.warps_k == 0) QUERN_UNROLL
       for (int i = 0; i < G.rows * G.m; ++i)
         for (int w = 1; w < G.warps_k; ++w) sum[i / G.m][i % G.m] = ptx::add(sum[i / G.m][i % G.m], mine[w * G.rows_per_warp() * G.m + i]);
       ptx::barrier();
     }
-    if (ptx::lane() % G.lanes == 0 && ptx::warp() % G.warps_k == 0)
-      QUERN_UNROLL
+    if (ptx::lane() % G.lanes == 0 && ptx::warp() % G.warps_k == 0) QUERN_UNROLL
     for (int r = 0; r < G.rows; ++r)
-      if (row + r < args.n)
-        QUERN_UNROLL
+      if (row + r < args.n) QUERN_UNROLL
     for (int m = 0; m < G.m; ++m) store_output<Y, kBias>(args, m, row + r, sum[r][m]);
   }
 

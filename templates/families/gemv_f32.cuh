@@ -55,8 +55,7 @@ struct GemvF32 {
       }
     }
     QUERN_UNROLL
-    for (int r = 0; r < G.rows; ++r)
-      QUERN_UNROLL
+    for (int r = 0; r < G.rows; ++r) QUERN_UNROLL
     for (int m = 0; m < G.m; ++m) sum[r][m] = ptx::add(sum[r][m], part[r][m]);
   }
 };

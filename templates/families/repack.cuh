@@ -1,5 +1,5 @@
-// Weights from one layout to the other, bit for bit, in place too: a block takes a whole tile of 16 rows into scratch, then writes it back in
-// the other order. Tiles are disjoint and have the same place in both layouts, so scratch is one tile per resident block.
+// Weights from one layout to the other, bit for bit, in place too: a block takes a whole tile of 16 rows into scratch, then writes it back
+// in the other order. Tiles are disjoint and have the same place in both layouts, so scratch is one tile per resident block.
 #pragma once
 
 #include "args.h"
@@ -35,7 +35,8 @@ QUERN_FN i64 gguf_offset_of(i64 offset, i64 tile_blocks) {
     i64 start = tile_blocks * D::kFields.before(f);
     i64 inside = offset - start;
     if (inside >= 0 && inside < tile_blocks * D::kFields.field[f].bytes)
-      result = inside / D::kFields.field[f].bytes * D::kFields.block_bytes + D::kFields.field[f].gguf_offset + inside % D::kFields.field[f].bytes;
+      result = inside / D::kFields.field[f].bytes * D::kFields.block_bytes + D::kFields.field[f].gguf_offset +
+               inside % D::kFields.field[f].bytes;
   }
   return result;
 }
@@ -58,7 +59,8 @@ QUERN_FN void repack(const KernelArgs& args, i64 blocks) {
     ptx::barrier();
     for (i64 i = ptx::thread_x(); i < units; i += kThreads) {
       i64 planar_at = i * static_cast<i64>(sizeof(Unit)), gguf_at = gguf_offset_of<D>(planar_at, tile_blocks);
-      *reinterpret_cast<Unit*>(to + (kToPlanar ? planar_at : gguf_at)) = *reinterpret_cast<const Unit*>(scratch + (kToPlanar ? gguf_at : planar_at));
+      *reinterpret_cast<Unit*>(to + (kToPlanar ? planar_at : gguf_at)) =
+          *reinterpret_cast<const Unit*>(scratch + (kToPlanar ? gguf_at : planar_at));
     }
     ptx::barrier();
   }

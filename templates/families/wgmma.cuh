@@ -1,5 +1,6 @@
-// Hopper GEMM: a warpgroup decodes 64 rows of W into registers and multiplies them with every token of the tile by wgmma, which reads the tokens
-// from shared memory by itself. While the tensor cores work on one run of K, the warps decode the next run's weights and copy further tokens.
+// Hopper GEMM: a warpgroup decodes 64 rows of W into registers and multiplies them with every token of the tile by wgmma, which reads the
+// tokens from shared memory by itself. While the tensor cores work on one run of K, the warps decode the next run's weights and copy
+// further tokens.
 #pragma once
 
 #include "decode/packed.cuh"
@@ -57,8 +58,7 @@ struct WgmmaGemm {
 
   static QUERN_FN void store(f32 (&c)[kFrags][4], const KernelArgs& args, const f32* scales, i64 m0, i64 n0) {
     QUERN_UNROLL
-    for (int j = 0; j < kFrags; ++j)
-      QUERN_UNROLL
+    for (int j = 0; j < kFrags; ++j) QUERN_UNROLL
     for (int e = 0; e < 2; ++e) {
       i64 m = m0 + j * 8 + ptx::lane() % 4 * 2 + e;
       if (m >= args.m) continue;
@@ -73,7 +73,8 @@ struct WgmmaGemm {
 
   static QUERN_FN void run(const KernelArgs& args) {
     TiledActivations layout{args.m, args.k, G.tile_m};
-    i64 tiles_m = G.tiles_m(args.m), tile_m = ptx::block_x() % tiles_m, tile_n = ptx::block_x() / tiles_m;  // tokens innermost: W stays in L2
+    i64 tiles_m = G.tiles_m(args.m), tile_m = ptx::block_x() % tiles_m,
+        tile_n = ptx::block_x() / tiles_m;  // tokens innermost: W stays in L2
     const u8* workspace = static_cast<const u8*>(args.workspace);
     const u8* tile = workspace + tile_m * G.tile_m * layout.k_padded() * 2;
     int runs = static_cast<int>(layout.k_padded() / G.kRun), slices = static_cast<int>(args.k / kSliceWeights);

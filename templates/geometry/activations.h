@@ -7,7 +7,8 @@
 namespace quern {
 
 // 8-bit activations. One group is the 32 activations that meet one slice of weights: 16 that meet quads 0-3 and 16 that meet quads 4-7.
-//   first half  [m][slices][16 bytes], second half [m][slices][16 bytes], meta [m][slices] {f32 scale, i16 sum of half 0, i16 sum of half 1}
+//   first half  [m][slices][16 bytes], second half [m][slices][16 bytes], meta [m][slices] {f32 scale, i16 sum of half 0, i16 sum of half
+//   1}
 // The sums are of the quants.
 struct QuantizedActivations {
   long long m, slices;
@@ -26,9 +27,9 @@ struct FragmentActivations {
   constexpr long long bytes() const { return scales() + m * 4; }
 };
 
-// The same for the Hopper GEMM: tiles of `tile_m` tokens, each [k_padded / 64][token][128 bytes] with the 16-byte pieces of a token's 128 bytes
-// XOR-ed with the token's low three bits: the 128-byte swizzle that wgmma reads, so that a stage is one contiguous copy. Then one f32 scale per
-// row. Tokens past m are zeros.
+// The same for the Hopper GEMM: tiles of `tile_m` tokens, each [k_padded / 64][token][128 bytes] with the 16-byte pieces of a token's 128
+// bytes XOR-ed with the token's low three bits: the 128-byte swizzle that wgmma reads, so that a stage is one contiguous copy. Then one f32
+// scale per row. Tokens past m are zeros.
 struct TiledActivations {
   long long m, k;
   int tile_m;

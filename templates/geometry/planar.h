@@ -4,8 +4,9 @@
 //   tile   := plane(field 0) plane(field 1) ...      fields in the order below, widest first
 //   plane  := R * blocks_per_row fields, row-major   (row in tile, block in row)
 //
-// A tile has exactly the bytes of its rows in the gguf layout, so one buffer serves both and repacking is local to a tile. Sixteen rows make
-// every full tile a multiple of 16 bytes for every K, and "widest first" aligns each plane to its field's natural width even in a short tile.
+// A tile has exactly the bytes of its rows in the gguf layout, so one buffer serves both and repacking is local to a tile. Sixteen rows
+// make every full tile a multiple of 16 bytes for every K, and "widest first" aligns each plane to its field's natural width even in a
+// short tile.
 #pragma once
 
 namespace quern::planar {

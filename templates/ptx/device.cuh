@@ -44,8 +44,8 @@ QUERN_FN u8* shared_memory() { return quern_shared_arena; }
 
 QUERN_FN u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
-// A step that overlaps the one before it calls wait_previous() before it reads what that step wrote; the step before calls allow_next() when
-// its successor may start. Without hardware support a launch waits for its predecessor anyway.
+// A step that overlaps the one before it calls wait_previous() before it reads what that step wrote; the step before calls allow_next()
+// when its successor may start. Without hardware support a launch waits for its predecessor anyway.
 QUERN_FN void wait_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -24,8 +24,8 @@ QUERN_FN u64 wgmma_descriptor(const void* shared) {
   return static_cast<u64>((shared_address(shared) & 0x3ffffu) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
-// c[64 x 8*kFrags] += a[64x16] * b[tokens x 16]^T. Per warp of the group c and a are laid out as in mma_f16; b: the first of 8*kFrags tokens, at the
-// 32 bytes of its swizzled 128 that hold these 16 values.
+// c[64 x 8*kFrags] += a[64x16] * b[tokens x 16]^T. Per warp of the group c and a are laid out as in mma_f16; b: the first of 8*kFrags
+// tokens, at the 32 bytes of its swizzled 128 that hold these 16 values.
 template <bool kBf16, int kFrags>
 struct Wgmma;
 
@@ -34,78 +34,72 @@ struct Wgmma;
 #define QUERN_C32(i) QUERN_C16(i), QUERN_C16(i + 4)
 #define QUERN_C64(i) QUERN_C32(i), QUERN_C32(i + 8)
 #define QUERN_C128(i) QUERN_C64(i), QUERN_C64(i + 16)
-#define QUERN_D32 \
+#define QUERN_D32                                                                                                       \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
   "%25, %26, %27, %28, %29, %30, %31"
-#define QUERN_D64 \
+#define QUERN_D64                                                                                                       \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
   "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define QUERN_D128 \
+#define QUERN_D128                                                                                                      \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
   "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, " \
   "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
-  "%94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
+  "%94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, "  \
   "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 template <>
 struct Wgmma<false, 8> {
   static QUERN_FN void multiply(f32 (&c)[8][4], const u32 (&a)[4], const void* b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" QUERN_D32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-        : QUERN_C32(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" QUERN_D32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+                 : QUERN_C32(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
   }
 };
 
 template <>
 struct Wgmma<true, 8> {
   static QUERN_FN void multiply(f32 (&c)[8][4], const u32 (&a)[4], const void* b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUERN_D32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-        : QUERN_C32(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUERN_D32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+                 : QUERN_C32(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
   }
 };
 
 template <>
 struct Wgmma<false, 16> {
   static QUERN_FN void multiply(f32 (&c)[16][4], const u32 (&a)[4], const void* b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" QUERN_D64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
-        : QUERN_C64(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" QUERN_D64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+                 : QUERN_C64(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
   }
 };
 
 template <>
 struct Wgmma<true, 16> {
   static QUERN_FN void multiply(f32 (&c)[16][4], const u32 (&a)[4], const void* b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" QUERN_D64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
-        : QUERN_C64(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" QUERN_D64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+                 : QUERN_C64(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
   }
 };
 
 template <>
 struct Wgmma<false, 32> {
   static QUERN_FN void multiply(f32 (&c)[32][4], const u32 (&a)[4], const void* b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" QUERN_D128 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
-        : QUERN_C128(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" QUERN_D128 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
+                 : QUERN_C128(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
   }
 };
 
 template <>
 struct Wgmma<true, 32> {
   static QUERN_FN void multiply(f32 (&c)[32][4], const u32 (&a)[4], const void* b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" QUERN_D128 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
-        : QUERN_C128(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" QUERN_D128 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
+                 : QUERN_C128(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
   }
 };
 

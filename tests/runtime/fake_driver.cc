@@ -103,8 +103,8 @@ API int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, un
   return answer("cuLaunchKernel");
 }
 API int cuLaunchKernelEx(const quern::cuda::CUlaunchConfig* c, void* function, void** parameters, void** extra) {
-  return cuLaunchKernel(function, c->grid_x, c->grid_y, c->grid_z, c->block_x, c->block_y, c->block_z, c->shared_bytes, c->stream, parameters,
-                        extra);
+  return cuLaunchKernel(function, c->grid_x, c->grid_y, c->grid_z, c->block_x, c->block_y, c->block_z, c->shared_bytes, c->stream,
+                        parameters, extra);
 }
 API int cuStreamCreate(void** stream, unsigned) { return *stream = &stream_handle, answer("cuStreamCreate"); }
 API int cuStreamDestroy_v2(void*) { return answer("cuStreamDestroy_v2"); }

