@@ -137,8 +137,10 @@ class Gemv : public Family {
       // Types with scales inside scales decode longer per load: more warps in flight, fewer registers each.
       for (auto [name, value] : {std::pair{"lanes", 32}, {"warps", 8}, {"unroll", 2}, {"passes", 4}, {"min_warps", 32}, {"prefetch", 1}})
         choose.wish(name, value);
-      // A row longer than one iteration keeps two sets of slices; those of types in more than three planes then spill at 64 registers.
-      if (slices > 64 && planar::fields(static_cast<unsigned>(p.type)).count > 3) choose.wish("unroll", 1);
+      // A row longer than one iteration keeps two sets of slices: those of types in more than two planes, and the addresses of raw blocks,
+      // then spill at 64 registers.
+      const bool heavy = planar::fields(static_cast<unsigned>(p.type)).count > 2 || p.layout == Layout::gguf;
+      if (slices > 64 && heavy) choose.wish("unroll", 1);
       return;
     }
     if (!quantized_ && slices >= 24) choose.wish("lanes", 32);
