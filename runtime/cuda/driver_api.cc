@@ -34,7 +34,7 @@ Result<std::shared_ptr<const DriverApi>> open_driver(const std::string& path) {
   api->name = reinterpret_cast<decltype(api->name)>(library.symbol(symbol_name));                                                     \
   if (api->name == nullptr)                                                                                                           \
     return Error{ErrorCode::kEnvironment,                                                                                             \
-                 "the CUDA driver library " + library.path() + " lacks " symbol_name + ": a driver for CUDA 11.4 or newer is needed", \
+                 "the CUDA driver library " + library.path() + " lacks " symbol_name + ": a driver for CUDA 12.0 or newer is needed", \
                  {}};
   QUERN_CUDA_DRIVER_FUNCTIONS(QUERN_CUDA_LOAD)
 #undef QUERN_CUDA_LOAD
