@@ -128,6 +128,8 @@ Result<ExchangeReport> export_store(const std::string& directory, const std::str
 Result<ExchangeReport> import_store(const std::string& directory, const std::string& file) {
   const std::string path = store_path(directory);
   if (!file_exists(file)) return Error{ErrorCode::kInvalidArgument, "import " + file + ": no such file"};
+  if (!std::filesystem::is_regular_file(file))  // opening a pipe would wait for a writer
+    return Error{ErrorCode::kInvalidArgument, "import " + file + ": is not a regular file"};
   if (same_file(path, file)) return Error{ErrorCode::kInvalidArgument, "import " + file + ": is the store itself"};
   QUERN_ASSIGN(auto from, open_store_file(file, Access::read, kBusyTimeout));
   QUERN_TRY(check_schema(from));

@@ -25,6 +25,8 @@ bool blames_config(ErrorCode code) {
 }
 
 Result<std::unique_ptr<PlanState>> render_candidate(const Context::Impl& context, const Problem& problem, Candidate candidate) {
+  if (candidate.config.family.empty())  // default_config where no family answers
+    return Error{ErrorCode::kUnsupported, to_string(problem) + ": no family supports it for " + to_string(context.target), {}};
   auto state = std::make_unique<PlanState>();
   QUERN_ASSIGN(state->source, context.parts.kernels.render(problem, context.target, candidate.config));
   if (state->source.accuracy > problem.accuracy)

@@ -207,7 +207,7 @@ int run_bench(const Environment& environment, const Options& options) {
   LaunchFigures launch;
   if (!host)
     if (const auto cost = bench::measure_launch_cost(*context, problems->front(), context_options.driver_library)) launch.cost = *cost;
-  launch.first = first_launch_elsewhere(environment, context->device_spec(), problems->front());
+  if (rows->front().verdict == Verdict::ok) launch.first = first_launch_elsewhere(environment, context->device_spec(), problems->front());
 
   if (options.json) {
     print_rows_json(*rows, launch, *context, cublas ? cublas->location() : "");

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 
 #include "cache/admin.h"
 #include "runtime/context_parts.h"
@@ -19,7 +20,7 @@ struct CacheOptions {
   bool json = false;
   std::string key;
   std::string file;
-  std::uint64_t max_bytes = 0;
+  std::optional<std::uint64_t> max_bytes;
   bool dry_run = false;
 };
 
@@ -179,7 +180,7 @@ int verify(const CacheOptions& options) {
 
 int collect(const Environment& environment, const CacheOptions& options) {
   cache::GcOptions gc;
-  gc.max_bytes = options.max_bytes > 0 ? static_cast<std::int64_t>(options.max_bytes) : environment.context.cache_max_bytes;
+  gc.max_bytes = options.max_bytes ? static_cast<std::int64_t>(*options.max_bytes) : environment.context.cache_max_bytes;
   gc.dry_run = options.dry_run;
   const auto report = cache::gc(options.directory, gc);
   if (!report) return fail(report.error());

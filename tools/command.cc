@@ -10,7 +10,7 @@ constexpr int kLogLines = 12;
 
 std::string one_line(std::string text) {
   for (char& c : text)
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';  // a name from a file may hold a terminal's escapes
   while (!text.empty() && text.back() == ' ') text.pop_back();
   return text;
 }

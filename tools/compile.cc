@@ -41,6 +41,7 @@ struct Outcome {
   bool compiled = false;  // here, rather than found in the store
   double compile_ms = 0;
   std::int64_t bytes = 0;
+  bool kept = true;   // in the store now, which is what compiling was for
   std::string error;  // empty when all went well
 };
 
@@ -62,11 +63,13 @@ std::vector<Job> jobs_for(const std::vector<Problem>& problems, const std::vecto
 
 Outcome compile_one(const Job& job, const Compiler& compiler, cache::Store& store) {
   Outcome outcome;
+  if (job.config.family.empty()) return {.error = "no family supports it"};
   const auto source = render(job.problem, job.target, job.config);
   if (!source) return {.error = source.error().message};
   outcome.key = artifact_key(*source, job.target, compiler.identity()).key.hex();
   const auto binary = get_or_compile(store, compiler, *source, job.target, &outcome.compiled);
   if (!binary) return {.key = outcome.key, .error = binary.error().message};
+  outcome.kept = store.find_artifact(artifact_key(*source, job.target, compiler.identity()).key).has_value();
   outcome.compile_ms = binary->compile_ms;
   outcome.bytes = static_cast<std::int64_t>(binary->bytes.size());
   return outcome;
@@ -181,6 +184,8 @@ int run_compile(const Environment& environment, const Options& options) {
     if (!outcomes[i].error.empty())
       return fail(kFailedCheck, fmt::format("{} of {} kernels failed; the first: {} for {}: {}", total_of(outcomes).failed, jobs.size(),
                                             short_text(jobs[i].problem), to_string(jobs[i].target), outcomes[i].error));
+  const auto lost = std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return !o.kept; });
+  if (lost > 0) return fail(kNoEnvironment, fmt::format("{} of {} kernels could not be kept in the store", lost, jobs.size()));
   return kDone;
 }
 

@@ -112,6 +112,8 @@ Result<Explanation> explain(const Problem& problem, const Place& place, cache::S
       }
     e.measured = store.measurements({to_string(problem), to_string(*place.device), kGeneratorVersion}).size();
   }
+  if (e.chosen.config.family.empty())  // default_config where no family answers
+    return Error{ErrorCode::kUnsupported, to_string(problem) + ": no family supports it for " + to_string(place.target), {}};
   QUERN_ASSIGN(const KernelSource source, render(problem, place.target, e.chosen.config));
   e.accuracy = source.accuracy;
   e.launches = source.steps.size();

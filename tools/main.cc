@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string>
 
 #include "quern/version.h"
@@ -64,6 +65,8 @@ int run(int argc, char** argv) {
     const bool unknown = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
     if (unknown) return fail(kUsage, "unknown sub-command '" + std::string(argv[1]) + "' (see quern --help)");
     return fail(kUsage, std::string(error.what()) + " (see quern --help)");
+  } catch (const std::bad_alloc&) {
+    return fail(kNoEnvironment, "out of memory: this machine has too little for what was asked");
   }
   return std::fflush(stdout) == 0 ? session.exit_code : fail(kFailedCheck, "cannot write to stdout");
 }

@@ -25,6 +25,7 @@ Status check_readable(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return bad_input(path + ": " + std::strerror(errno));
   if (S_ISDIR(status.st_mode)) return bad_input(path + ": is a directory, needed a GGUF or JSON file");
+  if (!S_ISREG(status.st_mode)) return bad_input(path + ": is not a regular file, needed a GGUF or JSON file");  // a pipe may never end
   std::ifstream file(path, std::ios::binary);
   if (!file) return bad_input(path + ": cannot be read");
   return {};

@@ -157,6 +157,10 @@ Result<TuneOptions> tune_options(const Options& options) {
 int run_tune(const Environment& environment, const Options& options) {
   const auto tuning = tune_options(options);
   if (!tuning) return fail(tuning.error());
+  // Two workers on one device would time each other.
+  for (const auto& spec : options.devices)
+    if (std::count(options.devices.begin(), options.devices.end(), spec) > 1)
+      return fail(kUsage, "--device: '" + spec + "' appears twice, needed different devices");
   const auto selected = select_problems(options.selection);
   if (!selected) return fail(selected.error());
   for (const auto& note : selected->notes) fmt::print(stderr, "{}\n", note);

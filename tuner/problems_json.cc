@@ -11,6 +11,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// A problem needs three levels. Printing a value recurses, so what nests deeper must never become one.
+constexpr int kMaxDepth = 16;
+
 // One entry of the list while it is read; `index` and `field` name the place in every message.
 struct Entry {
   std::size_t index;
@@ -138,13 +141,22 @@ void add_problem(std::vector<Problem>& problems, const Problem& p) {
 
 Result<std::vector<Problem>> parse_problems_json(std::string_view text) {
   Json root;
+  bool too_deep = false;
+  const auto shallow = [&](int depth, Json::parse_event_t, const Json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return depth <= kMaxDepth;
+  };
   try {
-    root = Json::parse(text);
+    root = Json::parse(text, shallow);
   } catch (const Json::exception& e) {
     std::string reason = e.what();
     std::replace(reason.begin(), reason.end(), '\n', ' ');
     return Error{ErrorCode::kInvalidArgument, "problem list: not JSON: " + reason, {}};
   }
+  if (too_deep)
+    return Error{ErrorCode::kInvalidArgument,
+                 "problem list: nested more than " + std::to_string(kMaxDepth) + " deep, needed an array of problems",
+                 {}};
   if (!root.is_array())
     return Error{ErrorCode::kInvalidArgument, "problem list: found " + Entry::shown(root) + ", needed an array of problems", {}};
   std::vector<Problem> problems;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <csignal>
 #include <limits>
+#include <new>
 #include <thread>
 
 #include "tuner/candidate_source.h"
@@ -24,7 +25,7 @@ void end_with_parent(int fd) {
   }).detach();
 }
 
-protocol::Answer answer_to(Workbench& bench, const protocol::Request& request) {
+protocol::Answer answered(Workbench& bench, const protocol::Request& request) {
   using namespace protocol;
   if (auto* r = std::get_if<Prepare>(&request)) {
     auto done = bench.prepare(r->problem, r->data);
@@ -40,6 +41,15 @@ protocol::Answer answer_to(Workbench& bench, const protocol::Request& request) {
   }
   auto us = bench.read_ceiling(std::get<Ceiling>(request).bytes);
   return us ? Answer(CeilingFound{*us}) : Answer(us.error());
+}
+
+// Inputs and oracle of a problem of any legal size are asked for here, so memory may not suffice.
+protocol::Answer answer_to(Workbench& bench, const protocol::Request& request) {
+  try {
+    return answered(bench, request);
+  } catch (const std::bad_alloc&) {
+    return protocol::Answer(Error{ErrorCode::kUnsupported, "out of memory: this machine has too little for the problem", {}});
+  }
 }
 
 Result<std::unique_ptr<Compiler>> open_compiler(const Target& target, const LibraryPaths& paths) {

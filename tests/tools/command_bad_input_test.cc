@@ -74,6 +74,57 @@ TEST_F(BadInput, FilesThatAreGarbage) {
   expect_refused("cache import " + file("s.sqlite", "not a store"), 1, "s.sqlite");
 }
 
+TEST_F(BadInput, FilesThatNeverEnd) {
+  const std::string pipe = directory_ + "/pipe";
+  ASSERT_EQ(shell("mkfifo " + pipe).exit_code, 0);
+  expect_refused("tune " + pipe, 2, "not a regular file");
+  expect_refused("tune /dev/zero", 2, "not a regular file");
+  expect_refused("cache import " + pipe, 2, "not a regular file");
+  expect_refused("cache import " + directory_, 2, "not a regular file");
+}
+
+TEST_F(BadInput, ListsThatNestDeeply) {
+  constexpr int kDeep = 100000;
+  const std::string nest = std::string(kDeep, '[') + std::string(kDeep, ']');
+  expect_refused("tune " + file("d.json", nest), 2, "deep");
+  expect_refused("tune " + file("f.json", R"([{"op":"mul_mat","type":"q4_0","k":32,"m":1,"n":)" + nest + "}]"), 2, "deep");
+}
+
+TEST_F(BadInput, NoEscapeReachesTheTerminal) {
+  const std::string list = file("x.json", R"([{"op":"mul_mat","type":"q4_0","n":64,"k":32,"m":1,"\u001b[31m":1}])");
+  EXPECT_EQ(quern("tune " + list).err.find('\x1b'), std::string::npos);
+}
+
+TEST_F(BadInput, ADeviceNamedTwice) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  expect_refused("tune " + file("p.json", kOne) + " --device host,host", 2, "twice");
+}
+
+TEST_F(BadInput, ProblemsThatNoMachineHolds) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const Outcome bench = quern("bench --device host --type q4_0 --m 1 --shape 99999999999,256");
+  EXPECT_EQ(bench.exit_code, 3) << bench.err;
+  EXPECT_NE(bench.err.find("quern: out of memory"), std::string::npos) << bench.err;
+  const std::string list = file("p.json", R"([{"op":"mul_mat","type":"q4_0","n":9999999999,"k":32,"m":1}])");
+  const Outcome tune = quern("tune --device host " + list);
+  EXPECT_EQ(tune.exit_code, 1) << tune.err;
+  EXPECT_NE(tune.err.find("out of memory"), std::string::npos) << tune.err;
+  EXPECT_EQ(tune.err.find("terminate"), std::string::npos) << tune.err;
+}
+
+TEST_F(BadInput, ProblemsThatNoFamilyAnswers) {
+  expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 class=exact --device host", works("host") ? 1 : 3,
+                 works("host") ? "no family supports it" : "");
+}
+
+TEST_F(BadInput, KernelsThatAreNotKept) {
+  if (!works("compile-only")) GTEST_SKIP() << "no NVRTC here";
+  const std::string list = file("p.json", R"([{"op":"dequantize","type":"q8_0","n":64,"k":256}])");
+  const Outcome run = quern("compile " + list + " --arch sm_80", "QUERN_CACHE_DIR=" + list);
+  EXPECT_EQ(run.exit_code, 3) << run.err;
+  EXPECT_NE(run.err.find("could not be kept"), std::string::npos) << run.err;
+}
+
 TEST_F(BadInput, ProblemsThatAreNone) {
   expect_refused("explain mul_mat q4_0 m=1 n=64 k=33 --arch sm_90a", 2, "33");
   expect_refused("explain mul_mat q9_9 m=1 n=64 k=32 --arch sm_90a", 2, "q9_9");

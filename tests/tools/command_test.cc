@@ -94,6 +94,8 @@ TEST_F(CommandTest, AStoreTravelsByExportAndImport) {
   EXPECT_EQ(object_of(quern("cache verify --json"))["bad"], Json::array());
   EXPECT_EQ(object_of(quern("cache ls --json"))["artifacts"].size(), 1u);
   EXPECT_EQ(object_of(quern("cache gc --max-size 1B --json"))["bytes_after"], 0);
+  store_ = first;
+  EXPECT_EQ(object_of(quern("cache gc --max-size 0 --json"))["bytes_after"], 0);  // nothing may stay, which is not the default
 }
 
 TEST_F(CommandTest, ASecondTuneOfTheSameProblemIsServedFromTheStore) {
