@@ -136,6 +136,9 @@ int report(const std::vector<ProblemResult>& results, std::vector<Bench>& benche
   const auto lacks_winner = [](const ProblemResult& r) { return !r.winner; };
   const auto unanswered = std::count_if(results.begin(), results.end(), lacks_winner);
   if (interrupted().load()) return fail(kFailedCheck, "interrupted: what was measured is stored, run the same command again for the rest");
+  const auto lost = std::count_if(results.begin(), results.end(), [](const ProblemResult& r) { return r.winner && !r.kept; });
+  if (unanswered == 0 && lost > 0)
+    return fail(kNoEnvironment, fmt::format("{} of {} winners could not be kept in the store", lost, results.size()));
   if (unanswered == 0) return kDone;
   const auto& first = *std::find_if(results.begin(), results.end(), lacks_winner);
   return fail(kFailedCheck, fmt::format("{} of {} problems have no working kernel; the first: {}: {}", unanswered, results.size(),

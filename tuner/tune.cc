@@ -282,13 +282,14 @@ class ProblemTuner {
     if (last.size() > 1 && !run_.stopped() && result_.error.empty()) compare(last);
     const Measurement& winner = last[choose_winner(last, family_order_)];
     announce(winner, winner.us);
-    run_.store.put_winner({key_, winner.config, winner.us, winner.artifact, static_cast<std::int64_t>(std::time(nullptr))});
+    result_.kept = run_.store.put_winner({key_, winner.config, winner.us, winner.artifact, static_cast<std::int64_t>(std::time(nullptr))});
   }
 
   bool stored_winner_stands(const cache::Winner& winner) {
     for (const Measurement& m : measured_)
       if (m.verdict == Verdict::ok && m.config == winner.config && m.artifact == winner.artifact) {
         announce(m, winner.us);
+        result_.kept = true;
         return true;
       }
     return false;

@@ -58,6 +58,7 @@ struct ProblemResult {
   std::int64_t failed = 0;                // of those, disqualified
   std::int64_t skipped = 0;               // not measured in this run: already stored, or left by a budget, the roofline or a stop
   bool from_store = false;                // nothing had to be measured
+  bool kept = false;                      // the winner is in the store, and so outlives this process
   double seconds = 0;
   std::map<std::string, std::int64_t>
       reasons;        // of `failed` and `skipped`: "wrong_output", "already stored", "budget", "roofline", "stopped"

@@ -125,6 +125,14 @@ TEST_F(BadInput, KernelsThatAreNotKept) {
   EXPECT_NE(run.err.find("could not be kept"), std::string::npos) << run.err;
 }
 
+TEST_F(BadInput, WinnersThatAreNotKept) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const std::string list = file("p.json", R"([{"op":"dequantize","type":"q8_0","n":16,"k":256}])");
+  const Outcome run = quern("tune --device host " + list, "QUERN_CACHE_DIR=" + list);
+  EXPECT_EQ(run.exit_code, 3) << run.err;
+  EXPECT_NE(run.err.find("1 of 1 winners could not be kept"), std::string::npos) << run.err;
+}
+
 TEST_F(BadInput, ProblemsThatAreNone) {
   expect_refused("explain mul_mat q4_0 m=1 n=64 k=33 --arch sm_90a", 2, "33");
   expect_refused("explain mul_mat q9_9 m=1 n=64 k=32 --arch sm_90a", 2, "q9_9");
