@@ -156,7 +156,7 @@ TEST_F(Exchange, HostileFilesAreRefusedAndTheStoreIsAsItWas) {
   write_bytes(dir_.path("empty"), "");
   expect_refused(dir_.path("empty"), ErrorCode::kCorrupt, "not a");
   std::filesystem::create_directories(dir_.path("folder"));
-  expect_refused(dir_.path("folder"), ErrorCode::kEnvironment, "folder");
+  expect_refused(dir_.path("folder"), ErrorCode::kInvalidArgument, "is not a regular file");
 
   const auto altered = [&](const std::string& name, const std::string& sql) {
     std::filesystem::copy_file(file_, dir_.path(name));
