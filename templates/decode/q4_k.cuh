@@ -7,11 +7,10 @@
 
 namespace quern::decode {
 
-struct q4_k {
+struct q4_k : KScales {
   static constexpr auto kFields = planar::q4_k_fields;
   static constexpr int kBlock = 256, kSlices = 8, kScales = 2, kBias = 0;
   static constexpr bool kDense = false, kSigned = false, kOffset = true, kSuper = true, kDotsFit16 = true;
-  static constexpr int quad_k(int slice, int quad) { return 64 * (slice / 2) + 32 * (quad / 4) + 16 * (slice % 2) + 4 * (quad % 4); }
 
   struct Slice {
     u32 q[4];
@@ -27,11 +26,6 @@ struct q4_k {
     return s;
   }
   static QUERN_FN u32 quad(const Slice& s, int q) { return (q < 4 ? s.q[q % 4] : s.q[q % 4] >> 4) & 0x0f0f0f0fu; }
-  static QUERN_FN u32 packed_scales(const Slice& s) { return k_packed_scales(s.header, s.pair); }
-  static QUERN_FN f32 super_scale(const Slice& s) { return f16_bits_to_f32(s.header[0] & 0xffffu); }
-  static QUERN_FN f32 super_offset(const Slice& s) { return f16_bits_to_f32(s.header[0] >> 16); }
-  static QUERN_FN f32 scale(const Slice& s, int group) { return ptx::mul(super_scale(s), byte_to_f32(packed_scales(s), group)); }
-  static QUERN_FN f32 offset(const Slice& s, int group) { return -ptx::mul(super_offset(s), byte_to_f32(packed_scales(s), 2 + group)); }
 };
 
 }  // namespace quern::decode

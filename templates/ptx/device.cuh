@@ -139,11 +139,6 @@ QUERN_FN i32 dp2a_lo_ss(u32 a, u32 b, i32 c) {
   asm("dp2a.lo.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
   return d;
 }
-QUERN_FN i32 dp2a_lo_su(u32 a, u32 b, i32 c) {
-  i32 d;
-  asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-  return d;
-}
 QUERN_FN i32 dp2a_hi_su(u32 a, u32 b, i32 c) {
   i32 d;
   asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));

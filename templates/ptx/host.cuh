@@ -122,7 +122,6 @@ QUERN_FN i32 dp2a(u32 a, u32 b, int first, i32 c) {
   return static_cast<i32>(sum);
 }
 QUERN_FN i32 dp2a_lo_ss(u32 a, u32 b, i32 c) { return dp2a<i8>(a, b, 0, c); }
-QUERN_FN i32 dp2a_lo_su(u32 a, u32 b, i32 c) { return dp2a<u8>(a, b, 0, c); }
 QUERN_FN i32 dp2a_hi_su(u32 a, u32 b, i32 c) { return dp2a<u8>(a, b, 2, c); }
 // Byte permute: byte i of the result is byte (selector nibble i) of {b,a}; selectors 0..7 only.
 QUERN_FN u32 prmt(u32 a, u32 b, u32 selector) {

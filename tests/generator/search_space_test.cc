@@ -30,6 +30,22 @@ TEST(SearchSpace, TheDefaultConfigIsInParameterOrderAndValid) {
   EXPECT_EQ(error_of(space().default_config()), "");
 }
 
+TEST(DefaultChooser, TakesAWishOnlyWhereTheWholeConfigStaysAllowed) {
+  std::vector<Parameter> parameters{{"warps", {1, 2, 4}, 1}, {"rows", {1, 3}, 1}};
+  const Constraint product = [](const Config& config) -> std::string {
+    return *config.find("warps") * *config.find("rows") <= 6 ? "" : "no";
+  };
+  DefaultChooser choose("toy", parameters, product);
+  choose.wish("warps", 4);
+  choose.wish("rows", 3);  // 4 * 3 is not allowed: the earlier wish stands
+  EXPECT_EQ(parameters[0].default_value, 4);
+  EXPECT_EQ(parameters[1].default_value, 1);
+  choose.start("warps", 2);
+  choose.wish("rows", 3);
+  EXPECT_EQ(parameters[0].default_value, 2);
+  EXPECT_EQ(parameters[1].default_value, 3);
+}
+
 TEST(SearchSpace, CheckNamesTheParameterTheValueAndTheNeed) {
   EXPECT_EQ(error_of({"toy", {{"warps", 4}, {"rows", 1}}}), "");
   EXPECT_EQ(error_of({"other", {{"warps", 4}, {"rows", 1}}}), "config other:warps=4,rows=1: family is 'other', needed 'toy'");

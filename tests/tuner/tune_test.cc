@@ -405,6 +405,10 @@ TEST(WorkerProtocol, MessagesSurviveTheWire) {
   ASSERT_TRUE(request);
   EXPECT_EQ(std::get<protocol::Prepare>(*request).problem, problem(5));
   EXPECT_EQ(std::get<protocol::Prepare>(*request).data, data);
+  MeasureSettings settings{false, true, 7, 0.25, 0.5, 3, 12.5};
+  request = protocol::decode_request(protocol::encode(protocol::Request(protocol::Measure{config(kRight, 1), settings})));
+  ASSERT_TRUE(request);
+  EXPECT_EQ(std::get<protocol::Measure>(*request).settings, settings);
   for (const char* torn : {"", "{", "{\"measurement\": {}}", "[1]", "{\"error\": {\"code\": 99, \"message\": \"\"}}"})
     EXPECT_FALSE(protocol::decode_answer(torn)) << torn;
 }

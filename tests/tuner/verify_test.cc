@@ -141,6 +141,22 @@ TEST_F(PlantedKernels, TimingWeightsRotateThroughAtLeastTwoCopies) {
   EXPECT_EQ(std::memcmp(a.w, b.w, static_cast<std::size_t>(weight_bytes(problem()))), 0);
 }
 
+TEST_F(PlantedKernels, AHopelessCandidateIsTimedOnceAndItsFigureStands) {
+  ASSERT_TRUE(bench_.prepare(problem(), {}));
+  MeasureSettings settings;
+  settings.hopeless_us = 2000;
+  auto full = bench_.measure(config(kNoisy, 1000), settings);
+  ASSERT_TRUE(full) << full.error().message;
+  EXPECT_TRUE(full->unstable);  // only the repeated timings tell
+  settings.hopeless_us = 500;
+  auto once = bench_.measure(config(kNoisy, 1000), settings);
+  ASSERT_TRUE(once) << once.error().message;
+  EXPECT_EQ(once->verdict, Verdict::ok);
+  EXPECT_EQ(once->us, 1000);
+  EXPECT_EQ(once->us_l2_warm, 1000);
+  EXPECT_FALSE(once->unstable);
+}
+
 // The right output of an op that moves no arithmetic, as the device would leave it.
 std::vector<std::byte> right_output(const BenchData& data) {
   if (!data.expected().empty()) return {data.expected().begin(), data.expected().end()};
