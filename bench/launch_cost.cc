@@ -8,6 +8,7 @@
 #include "runtime/artifact.h"
 #include "runtime/context_parts.h"
 #include "runtime/cuda/driver_api.h"
+#include "runtime/launch_args.h"
 #include "tuner/bench_data.h"
 
 namespace quern::bench {
@@ -37,38 +38,29 @@ Result<void*> zeros(Device& device, std::int64_t bytes, Operands& operands) {
 
 Result<Operands> make_operands(Device& device, const Problem& problem, std::size_t workspace_bytes) {
   Operands o;
-  const bool product = problem.op == Op::mul_mat;
-  const bool repacking = problem.op == Op::to_planar || problem.op == Op::to_gguf;
-  const std::int64_t batches = problem.batch2 * problem.batch3;
-  const std::int64_t y_bytes = repacking ? weight_bytes(problem)
-                               : product ? batches * problem.m * problem.n * size_of(problem.y_type)
-                                         : batches * problem.n * problem.k * size_of(problem.y_type);
-  QUERN_ASSIGN(void* w, zeros(device, weight_bytes(problem), o));
-  QUERN_ASSIGN(void* x, zeros(device, product ? batches * problem.m * problem.k * size_of(problem.x_type) : 0, o));
-  QUERN_ASSIGN(void* y, zeros(device, y_bytes, o));
-  QUERN_ASSIGN(void* bias, zeros(device, problem.bias ? problem.n * size_of(problem.y_type) : 0, o));
-  QUERN_ASSIGN(void* workspace, zeros(device, static_cast<std::int64_t>(workspace_bytes), o));
-  o.args.w.data = w;
-  o.args.x.data = product ? x : nullptr;
-  o.args.y.data = y;
-  o.args.bias = problem.bias ? bias : nullptr;
-  o.args.workspace = workspace;
+  const Extent x_shape = x_extent(problem), y_shape = y_extent(problem);
+  const std::int64_t matrices = xy_batches(problem).count(), w_bytes = weight_bytes(problem);
+  const std::int64_t experts = problem.op == Op::mul_mat_id ? problem.experts : 1;
+  const std::int64_t y_bytes = is_repack(problem.op) ? w_bytes : matrices * y_shape.rows * y_shape.columns * size_of(problem.y_type);
+  QUERN_ASSIGN(o.args.w.data, zeros(device, w_bytes, o));
+  QUERN_ASSIGN(o.args.y.data, zeros(device, y_bytes, o));
+  QUERN_ASSIGN(o.args.workspace, zeros(device, static_cast<std::int64_t>(workspace_bytes), o));
   o.args.workspace_bytes = workspace_bytes;
-  o.kernel = {.w = w,
-              .x = x,
-              .y = y,
-              .bias = o.args.bias,
-              .workspace = workspace,
-              .m = problem.m,
-              .n = problem.n,
-              .k = problem.k,
-              .ldx = problem.k,
-              .ldy = product ? problem.n : problem.k,
-              .w_row_bytes = row_bytes(problem.type, problem.k),
-              .batch2 = problem.batch2,
-              .batch3 = problem.batch3,
-              .ratio2 = problem.ratio2,
-              .ratio3 = problem.ratio3};
+  if (is_product(problem.op)) {
+    QUERN_ASSIGN(o.args.x.data, zeros(device, matrices * x_shape.rows * x_shape.columns * size_of(problem.x_type), o));
+  }
+  if (problem.bias) {
+    QUERN_ASSIGN(o.args.bias, zeros(device, experts * problem.n * size_of(problem.y_type), o));
+  }
+  if (problem.scale) {
+    QUERN_ASSIGN(void* scale, zeros(device, experts * 4, o));
+    o.args.w.scale = static_cast<const float*>(scale);
+  }
+  if (problem.op == Op::mul_mat_id) {
+    QUERN_ASSIGN(void* ids, zeros(device, problem.m * problem.used * 4, o));
+    o.args.ids.data = static_cast<const std::int32_t*>(ids);
+  }
+  QUERN_TRY(fill_kernel_args(problem, workspace_bytes, o.args, &o.kernel));
   return o;
 }
 

@@ -25,6 +25,17 @@ std::vector<const Family*> families_for(const Problem& problem, const Target& ta
   return result;
 }
 
+Status supports(const Problem& problem, const Target& target) {
+  QUERN_TRY(validate(problem));
+  std::string reasons;
+  for (const Family* family : families()) {
+    const auto status = family->supports(problem, target);
+    if (status) return {};
+    reasons += (reasons.empty() ? "" : "; ") + status.error().message;
+  }
+  return Error{ErrorCode::kUnsupported, to_string(problem) + ": no family supports it for " + to_string(target) + ": " + reasons, {}};
+}
+
 Config default_config(const Problem& problem, const Target& target) {
   // Later families are faster where they apply. Up to 8 rows the GEMV's default is the safer choice: at M=8 on an H200 the tensor cores'
   // best is 10% ahead of it for Q4_0, but their default is 60% behind it for Q8_0.
@@ -32,7 +43,7 @@ Config default_config(const Problem& problem, const Target& target) {
   if (candidates.empty()) return {};
   const Family* best = candidates.back();
   const int gemv_rows = info(problem.type).block_elements == 1 ? 4 : 8;
-  if (problem.op == Op::mul_mat && problem.m <= gemv_rows && candidates.size() > 1 && best->name() == "gemm")
+  if (is_product(problem.op) && problem.m <= gemv_rows && candidates.size() > 1 && best->name() == "gemm")
     best = candidates[candidates.size() - 2];
   return best->space(problem, target).default_config();
 }

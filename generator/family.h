@@ -33,6 +33,8 @@ const Family* find_family(std::string_view name);
 
 // Families that support the problem within its accuracy class, simplest first.
 std::vector<const Family*> families_for(const Problem& problem, const Target& target);
+// Ok when some family answers the problem: then default_config does. Errors: validate()'s, or kUnsupported with every family's reason.
+Status supports(const Problem& problem, const Target& target);
 // The config that needs no tuning: the best family's default for this shape. Its family is empty where none answers the problem
 // (families_for is empty: a batched dequantize, say).
 Config default_config(const Problem& problem, const Target& target);

@@ -26,7 +26,7 @@ class Dequantize final : public Family {
     text.include("families/dequantize.cuh").problem_types();
     if (!is_empty(p))
       text.kernel(step("quern_dequantize", ceil_div(slices(p), threads), threads), 1,
-                  "quern::dequantize<Weight, Layout, Y, " + std::to_string(threads) + ">(args);");
+                  "quern::dequantize<Weight, Layout, Out, " + std::to_string(threads) + ">(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }
 

@@ -60,7 +60,8 @@ class Gemm final : public Family {
 
   Status supports(const Problem& p, const Target& target) const override {
     QUERN_TRY(supports_op(name(), p, Op::mul_mat));
-    QUERN_TRY(supports_plain(name(), p));
+    QUERN_TRY(supports_batch(name(), xy_batches(p).count()));
+    QUERN_TRY(supports_rows(name(), p));
     QUERN_TRY(supports_accuracy(name(), p, Accuracy::tight));
     QUERN_TRY(supports_slices(name(), p));
     if (!limits_of(target).tensor_cores_bf16)
@@ -96,14 +97,14 @@ class Gemm final : public Family {
                                    {"bf16", g.bf16}});
     if (is_empty(p)) return std::move(text).finish(0, accuracy_of(g));
     std::string prepare = std::to_string(kPrepareThreads), sum = std::to_string(kSumThreads);
-    text.kernel(
+    text.kernel_per_matrix(
         step("quern_prepare", p.m, kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
         "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + prepare + ">(args, quern::FragmentPlace{{args.m, args.k}});");
-    text.kernel(overlapping(step("quern_gemm", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
-                "quern::Gemm<Weight, Layout, Y, kBias, kGeometry>::run(args);");
+    text.kernel_per_matrix(overlapping(step("quern_gemm", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
+                           "quern::Gemm<Weight, Layout, Out, kGeometry>::run(args);");
     if (g.split_k > 1)
-      text.kernel(overlapping(step("quern_sum", ceil_div(p.m * p.n, kSumThreads), kSumThreads)), 1,
-                  "quern::sum_splits<Y, kBias, kGeometry, " + sum + ">(args);");
+      text.kernel_per_matrix(overlapping(step("quern_sum", ceil_div(p.m * p.n, kSumThreads), kSumThreads)), 1,
+                             "quern::sum_splits<Out, kGeometry, " + sum + ">(args);");
     return std::move(text).finish(static_cast<std::size_t>(g.workspace_bytes(p.m, p.n, p.k)), accuracy_of(g));
   }
 

@@ -30,6 +30,12 @@ GemvGeometry geometry_of(const Problem& p, ConfigReader& reader, bool quantized)
   return g;
 }
 
+// A row of mul_mat_id is a matrix of its own, with its expert's weights.
+Problem one_matrix(Problem p) {
+  if (p.op == Op::mul_mat_id) p.m = 1;
+  return p;
+}
+
 // The rules that hold for both activation policies. Each returns the reason why not, or an empty string.
 std::string check_geometry(const GemvGeometry& g, const Problem& p, long long shared_bytes, long long shared_limit) {
   long long slices = p.k / kSliceWeights;
@@ -58,19 +64,20 @@ class Gemv : public Family {
   std::string_view name() const override { return name_; }
 
   Status supports(const Problem& p, const Target&) const override {
-    QUERN_TRY(supports_op(name_, p, Op::mul_mat));
-    QUERN_TRY(supports_plain(name_, p));
+    QUERN_TRY(supports_op(name_, p, p.op == Op::mul_mat_id ? Op::mul_mat_id : Op::mul_mat));
+    QUERN_TRY(supports_batch(name_, xy_batches(p).count() * (p.op == Op::mul_mat_id ? p.used : 1)));
+    QUERN_TRY(supports_rows(name_, p));
     QUERN_TRY(supports_accuracy(name_, p, accuracy_));
     QUERN_TRY(supports_slices(name_, p));
     if (quantized_ && is_dense(p.type))
       return unsupported(name_, "weight type " + std::string(to_string(p.type)) + " is dense, needed a quantized one");
-    if (p.m > kMaxRows) return unsupported(name_, "m is " + std::to_string(p.m) + ", needed at most 8");
+    if (one_matrix(p).m > kMaxRows) return unsupported(name_, "m is " + std::to_string(p.m) + ", needed at most 8");
     return supports_grid(name_, p.n);
   }
 
   SearchSpace space(const Problem& p, const Target& target) const override {
-    Problem shape = p;
-    shape.m = std::max<std::int64_t>(p.m, 1);
+    Problem shape = one_matrix(p);
+    shape.m = std::max<std::int64_t>(shape.m, 1);
     std::vector<Parameter> parameters{{"warps", {2, 4, 8, 16}, 4}, {"warps_k", {1, 2, 4, 8}, 1}, {"lanes", {8, 16, 32}, 32},
                                       {"rows", {1, 2, 4}, 1},      {"unroll", {1, 2, 4}, 1},     {"passes", {1, 2, 4, 8, 16}, 1},
                                       {"stage", {0, 1}, 0},        {"min_warps", {0, 32, 48}, 0}};
@@ -84,11 +91,12 @@ class Gemv : public Family {
     return {std::string(name_), std::move(parameters), {constraint}};
   }
 
-  Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
+  Result<KernelSource> render(const Problem& problem, const Target&, const Config& config) const override {
     ConfigReader reader(config);
+    const Problem p = one_matrix(problem);
     GemvGeometry g = geometry_of(p, reader, quantized_);
     QUERN_TRY(reader.finish());
-    SourceText text(name_, p);
+    SourceText text(name_, problem);
     text.include("families/" + std::string(name_) + ".cuh").problem_types();
     text.geometry("GemvGeometry", {{"k", g.k},
                                    {"m", g.m},
@@ -102,14 +110,14 @@ class Gemv : public Family {
                                    {"prefetch", g.prefetch},
                                    {"min_blocks", g.min_blocks},
                                    {"fuse", g.fuse}});
-    if (is_empty(p)) return std::move(text).finish(0, accuracy_);
+    if (is_empty(problem)) return std::move(text).finish(0, accuracy_);
     if (quantized_ && !g.fuse)
-      text.kernel(step("quern_prepare", p.m * ceil_div(p.k / kSliceWeights, kPrepareThreads / 8), kPrepareThreads), 1,
-                  "quern::quantize_activations<Weight, X, " + std::to_string(kPrepareThreads) + ">(args);");
+      text.kernel_per_matrix(step("quern_prepare", p.m * ceil_div(p.k / kSliceWeights, kPrepareThreads / 8), kPrepareThreads), 1,
+                             "quern::quantize_activations<Weight, X, " + std::to_string(kPrepareThreads) + ">(args);");
     std::string policy = quantized_ ? "quern::GemvQ8<Weight, X, kGeometry>" : "quern::GemvF32<Weight, X, kGeometry>";
     LaunchStep main = step("quern_gemv", g.grid(p.n), g.threads(), shared_bytes(g, p));
-    text.kernel(quantized_ && !g.fuse ? overlapping(main) : main, std::max(g.min_blocks, 1),
-                "quern::Gemv<Weight, Layout, " + policy + ", Y, kBias, kGeometry>::run(args);");
+    text.kernel_per_matrix(quantized_ && !g.fuse ? overlapping(main) : main, std::max(g.min_blocks, 1),
+                           "quern::Gemv<Weight, Layout, " + policy + ", Out, kGeometry>::run(args);");
     long long workspace = quantized_ ? gemv_q8_workspace_bytes(g, p.k) : 0;
     return std::move(text).finish(static_cast<std::size_t>(workspace), accuracy_);
   }

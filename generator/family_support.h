@@ -28,6 +28,18 @@ inline Status supports_plain(std::string_view family, const Problem& p) {
   return unsupported(family, "batch is " + std::to_string(p.batch2) + "," + std::to_string(p.batch3) + ", needed 1,1");
 }
 
+// Matrices are counted by a grid's second dimension.
+inline Status supports_batch(std::string_view family, std::int64_t matrices) {
+  constexpr std::int64_t kMost = 65535;
+  if (matrices <= kMost) return {};
+  return unsupported(family, "batch has " + std::to_string(matrices) + " matrices, needed at most " + std::to_string(kMost));
+}
+
+inline Status supports_rows(std::string_view family, const Problem& p) {
+  if (!p.x_transposed) return {};
+  return unsupported(family, "X is transposed, needed rows of X");
+}
+
 // The class that a family meets must not be looser than the one the problem needs.
 inline Status supports_accuracy(std::string_view family, const Problem& p, Accuracy met) {
   if (met <= p.accuracy) return {};
@@ -45,9 +57,6 @@ inline Status supports_grid(std::string_view family, long long blocks) {
   if (blocks <= 2147483647LL) return {};
   return unsupported(family, "needs " + std::to_string(blocks) + " blocks, a grid holds 2147483647");
 }
-
-// No output: nothing to launch.
-inline bool is_empty(const Problem& p) { return p.n == 0 || (p.op == Op::mul_mat && p.m == 0); }
 
 inline LaunchStep step(std::string entry, long long blocks, int threads, long long shared_bytes = 0) {
   return {std::move(entry), Dim3{static_cast<std::uint32_t>(blocks)}, Dim3{static_cast<std::uint32_t>(threads)},

@@ -41,7 +41,8 @@ class WgmmaFamily final : public Family {
 
   Status supports(const Problem& p, const Target& target) const override {
     QUERN_TRY(supports_op(name(), p, Op::mul_mat));
-    QUERN_TRY(supports_plain(name(), p));
+    QUERN_TRY(supports_batch(name(), xy_batches(p).count()));
+    QUERN_TRY(supports_rows(name(), p));
     QUERN_TRY(supports_accuracy(name(), p, Accuracy::tight));
     QUERN_TRY(supports_slices(name(), p));
     if (target.kind == Target::Kind::cuda && (target.sm != 90 || !target.exact_arch))
@@ -72,11 +73,11 @@ class WgmmaFamily final : public Family {
     text.geometry("WgmmaGeometry", {{"groups", g.groups}, {"tile_m", g.tile_m}, {"stages", g.stages}, {"bf16", g.bf16}});
     if (is_empty(p)) return std::move(text).finish(0, accuracy_of(g));
     TiledActivations activations{p.m, p.k, g.tile_m};
-    text.kernel(step("quern_prepare", activations.rows(), kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
-                "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + std::to_string(kPrepareThreads) +
-                    ">(args, quern::TiledPlace{{args.m, args.k, kGeometry.tile_m}});");
-    text.kernel(overlapping(step("quern_wgmma", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
-                "quern::WgmmaGemm<Weight, Layout, Y, kBias, kGeometry>::run(args);");
+    text.kernel_per_matrix(step("quern_prepare", activations.rows(), kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
+                           "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + std::to_string(kPrepareThreads) +
+                               ">(args, quern::TiledPlace{{args.m, args.k, kGeometry.tile_m}});");
+    text.kernel_per_matrix(overlapping(step("quern_wgmma", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
+                           "quern::WgmmaGemm<Weight, Layout, Out, kGeometry>::run(args);");
     return std::move(text).finish(static_cast<std::size_t>(activations.bytes()), accuracy_of(g));
   }
 };

@@ -30,6 +30,11 @@ bool parse_pair(std::string_view text, std::int64_t& first, std::int64_t& second
   return comma != std::string_view::npos && parse_integer(text.substr(0, comma), first) && parse_integer(text.substr(comma + 1), second);
 }
 
+bool parse_flag(std::string_view text, bool& value) {
+  value = text == "1";
+  return text == "0" || text == "1";
+}
+
 template <class T>
 bool assign(T& to, const std::optional<T>& from) {
   if (from) to = *from;
@@ -47,16 +52,36 @@ bool parse_field(Problem& p, std::string_view name, std::string_view value, bool
   if (name == "layout") return assign(p.layout, layout_from_name(value));
   if (name == "batch") return parse_pair(value, p.batch2, p.batch3);
   if (name == "ratio") return parse_pair(value, p.ratio2, p.ratio3);
-  if (name == "bias") {
-    p.bias = value == "1";
-    return value == "0" || value == "1";
-  }
+  if (name == "experts") return parse_integer(value, p.experts);
+  if (name == "used") return parse_integer(value, p.used);
+  if (name == "bias") return parse_flag(value, p.bias);
+  if (name == "transposed") return parse_flag(value, p.x_transposed);
+  if (name == "scale") return parse_flag(value, p.scale);
+  if (name == "broadcast") return parse_flag(value, p.x_broadcast);
   known = false;
   return false;
 }
 
 // Multiplies, or returns false when the product does not fit 63 bits.
 bool multiply(std::int64_t& product, std::int64_t factor) { return !__builtin_mul_overflow(product, factor, &product); }
+
+// Fields that only some ops have must be left at their defaults in the others: two texts must not name one computation.
+Status validate_op_fields(const Problem& p) {
+  const std::string op(to_string(p.op));
+  auto refuse = [&](const std::string& what) { return invalid("problem: " + what + ", which " + op + " does not have"); };
+  if (p.bias && !(p.op == Op::mul_mat || p.op == Op::mul_mat_id)) return refuse("a bias is asked for");
+  if (p.scale && is_repack(p.op)) return refuse("a weight scale is asked for");
+  if (p.x_transposed && !(p.op == Op::mul_mat || p.op == Op::out_prod)) return refuse("a transposed X is asked for");
+  if (p.op != Op::mul_mat_id) {
+    if (p.experts != 1 || p.used != 1 || p.x_broadcast) return refuse("experts, used or broadcast is set");
+    return {};
+  }
+  if (p.experts < 1) return invalid("problem: experts is " + std::to_string(p.experts) + ", needed at least 1");
+  if (p.used < 1) return invalid("problem: used is " + std::to_string(p.used) + ", needed at least 1");
+  if (p.batch2 != 1 || p.batch3 != 1)
+    return invalid("problem: batch is " + std::to_string(p.batch2) + "," + std::to_string(p.batch3) + ", mul_mat_id needs 1,1");
+  return {};
+}
 
 }  // namespace
 
@@ -65,7 +90,9 @@ Result<Problem> parse_problem(std::string_view text) {
   if (fields.size() < 2) return invalid("problem: found '" + std::string(text) + "', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
   Problem p;
   auto op = op_from_name(fields[0]);
-  if (!op) return invalid("problem: found op '" + std::string(fields[0]) + "', needed dequantize, mul_mat, to_planar or to_gguf");
+  if (!op)
+    return invalid("problem: found op '" + std::string(fields[0]) +
+                   "', needed one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id");
   auto type = weight_type_from_name(fields[1]);
   if (!type) return invalid("problem: found weight type '" + std::string(fields[1]) + "', needed a GGUF type name such as q4_0");
   p.op = *op;
@@ -82,7 +109,8 @@ Result<Problem> parse_problem(std::string_view text) {
     bool known = true;
     if (!parse_field(p, fields[i].substr(0, equals), fields[i].substr(equals + 1), known))
       return invalid("problem: found '" + std::string(fields[i]) + "', needed " +
-                     (known ? "a legal value for that field" : "one of m n k x y bias class layout batch ratio"));
+                     (known ? "a legal value for that field"
+                            : "one of m n k x y bias class layout batch ratio transposed scale experts used broadcast"));
   }
   QUERN_TRY(validate(p));
   return p;
@@ -110,11 +138,13 @@ Status validate(const Problem& p) {
     return invalid("problem: batch dim 3 is " + std::to_string(p.batch3) + ", needed a multiple of its ratio " + std::to_string(p.ratio3));
   // A tile of 16 rows stays below 4 GiB and an index along K below 2^31: kernels count inside rows in 32 bits.
   if (p.k > (std::int64_t{1} << 25)) return invalid("problem: k is " + std::to_string(p.k) + ", needed at most 33554432");
+  QUERN_TRY(validate_op_fields(p));
   // Every byte offset of W, X and Y must fit 62 bits.
   constexpr std::int64_t kLimit = std::int64_t{1} << 62;
   for (auto [rows, columns] : {std::pair{p.n, p.k}, std::pair{p.m, p.k}, std::pair{p.m, p.n}}) {
     std::int64_t bytes = 8;
-    if (!multiply(bytes, rows) || !multiply(bytes, columns) || !multiply(bytes, p.batch2) || !multiply(bytes, p.batch3) || bytes > kLimit)
+    if (!multiply(bytes, rows) || !multiply(bytes, columns) || !multiply(bytes, p.batch2) || !multiply(bytes, p.batch3) ||
+        !multiply(bytes, p.experts) || !multiply(bytes, p.used) || bytes > kLimit)
       return invalid("problem: a matrix of " + std::to_string(rows) + " x " + std::to_string(columns) +
                      " elements has more bytes than 2^62");
   }

@@ -78,7 +78,14 @@ SourceText& SourceText::problem_types() {
   declarations_ += std::string("using Layout = quern::") + (problem_.layout == Layout::planar ? "PlanarLayout" : "GgufLayout") + ";\n";
   declarations_ += "using X = quern::" + std::string(to_string(problem_.x_type)) + ";\n";
   declarations_ += "using Y = quern::" + std::string(to_string(problem_.y_type)) + ";\n";
-  declarations_ += std::string("constexpr bool kBias = ") + (problem_.bias ? "true" : "false") + ";\n";
+  if (is_repack(problem_.op)) return *this;
+  include("families/element.cuh");
+  auto flag = [](bool value) { return value ? "true" : "false"; };
+  declarations_ += std::string("using In = quern::Input<X, ") + flag(problem_.x_transposed) + ">;\n";
+  declarations_ += std::string("using Out = quern::Output<Y, ") + flag(problem_.bias) + ", " + flag(problem_.scale) + ">;\n";
+  if (!is_product(problem_.op)) return *this;
+  include("families/matrices.cuh");
+  declarations_ += std::string("using Matrices = quern::") + (routed() ? "RoutedRows" : "BatchMatrices") + "<X, Y>;\n";
   return *this;
 }
 
@@ -96,7 +103,30 @@ SourceText& SourceText::kernel(const LaunchStep& step, int min_blocks, std::stri
   return *this;
 }
 
+SourceText& SourceText::kernel_per_matrix(LaunchStep step, int min_blocks, std::string_view body) {
+  const std::int64_t matrices = is_product(problem_.op) ? xy_batches(problem_).count() * (routed() ? problem_.used : 1) : 1;
+  if (matrices == 1 && !routed()) return kernel(step, min_blocks, body);
+  per_matrix_ = true;
+  matrices_ = matrices;
+  step.grid.y = static_cast<std::uint32_t>(matrices);
+  std::string select = "Matrices::select(args, all, quern::ptx::block_y(), kMatrixWorkspace)";
+  if (routed())
+    select = "if (!" + select + ") return quern::write_no_expert<Y, " + std::to_string(step.block.x) + ">(args);";
+  else
+    select += ";";
+  kernels_ += "\nQUERN_KERNEL(" + step.entry + ", " + std::to_string(step.block.x) + ", " + std::to_string(min_blocks) +
+              ")(QUERN_GRID_CONSTANT quern::KernelArgs all) {\n  quern::KernelArgs args;\n  " + select + "\n  " + std::string(body) +
+              "\n}\n";
+  source_.steps.push_back(step);
+  return *this;
+}
+
 KernelSource SourceText::finish(std::size_t workspace_bytes, Accuracy accuracy) && {
+  if (per_matrix_) {
+    workspace_bytes = (workspace_bytes + 255) / 256 * 256;
+    declarations_ += "constexpr long long kMatrixWorkspace = " + std::to_string(workspace_bytes) + ";\n";
+    workspace_bytes *= static_cast<std::size_t>(matrices_);
+  }
   source_.text = includes_ + "\nnamespace {\n" + declarations_ + "}  // namespace\n" + kernels_;
   source_.headers = reachable_headers(source_.text);
   source_.workspace_bytes = workspace_bytes;

@@ -32,17 +32,25 @@ class SourceText {
   SourceText(std::string_view family, const Problem& problem);
 
   SourceText& include(std::string_view header);
-  // Weight, Layout, X, Y and kBias from the problem.
+  // Weight, Layout, X, Y, In, Out and, for products, Matrices from the problem.
   SourceText& problem_types();
   // constexpr TYPE kGeometry{.name = value, ...}
   SourceText& geometry(std::string_view type, const std::vector<std::pair<std::string, long long>>& fields);
   // One entry: `body` is the statement it runs; it may use `args`.
   SourceText& kernel(const LaunchStep& step, int min_blocks, std::string_view body);
+  // The same for a body that is written for one matrix: where there are many, block_y picks the one that `args` describes, and every matrix
+  // has its own workspace. A row of mul_mat_id is a matrix here.
+  SourceText& kernel_per_matrix(LaunchStep step, int min_blocks, std::string_view body);
 
+  // `workspace_bytes`: of one matrix where kernel_per_matrix was used, else of all.
   KernelSource finish(std::size_t workspace_bytes, Accuracy accuracy) &&;
 
  private:
+  bool routed() const { return problem_.op == Op::mul_mat_id; }
+
   Problem problem_;
+  bool per_matrix_ = false;
+  std::int64_t matrices_ = 1;
   std::string includes_;
   std::string declarations_;
   std::string kernels_;

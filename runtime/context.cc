@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "generator/family.h"
 #include "quern/version.h"
 #include "runtime/artifact.h"
 #include "runtime/context_state.h"
@@ -25,8 +26,10 @@ bool blames_config(ErrorCode code) {
 }
 
 Result<std::unique_ptr<PlanState>> render_candidate(const Context::Impl& context, const Problem& problem, Candidate candidate) {
-  if (candidate.config.family.empty())  // default_config where no family answers
-    return Error{ErrorCode::kUnsupported, to_string(problem) + ": no family supports it for " + to_string(context.target), {}};
+  if (candidate.config.family.empty()) {  // default_config where no family answers
+    QUERN_TRY(supports(problem, context.target));
+    return Error{ErrorCode::kUnsupported, to_string(problem) + ": no default config", {}};
+  }
   auto state = std::make_unique<PlanState>();
   QUERN_ASSIGN(state->source, context.parts.kernels.render(problem, context.target, candidate.config));
   if (state->source.accuracy > problem.accuracy)
@@ -145,13 +148,15 @@ const DeviceIdentity& Context::device() const { return impl_->parts.device->info
 const Target& Context::target() const { return impl_->target; }
 std::uint64_t Context::compile_count() const { return impl_->compiles.load(std::memory_order_relaxed); }
 
+Status Context::supports(const Problem& problem) const { return quern::supports(problem, impl_->target); }
+
 Result<Plan> Context::plan(const Problem& problem, const PlanOptions& options) const {
   QUERN_TRY(validate(problem));
   auto plan = std::make_shared<Plan::Impl>();
   plan->context = impl_;
   plan->problem = problem;
   const std::lock_guard lock(plan->mutex);
-  if (nothing_to_compute(problem)) {
+  if (is_empty(problem)) {
     auto state = std::make_unique<PlanState>();
     state->candidate.reason = "nothing to compute";
     plan->ready = plan->shown = plan->states.emplace_back(std::move(state)).get();
@@ -245,6 +250,12 @@ Status Plan::launch(Stream stream, const LaunchArgs& args) const {
   for (const auto& ready : state->steps) QUERN_TRY(device.launch(ready.function, ready.step, block, stream));
   if (state->counter != nullptr) state->counter->count.fetch_add(1, std::memory_order_relaxed);
   return {};
+}
+
+Status Plan::check(const LaunchArgs& args) const {
+  if (impl_->empty) return {};
+  KernelArgs block;
+  return fill_kernel_args(impl_->problem, workspace_bytes(), args, &block);
 }
 
 }  // namespace quern

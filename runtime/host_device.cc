@@ -128,11 +128,13 @@ class HostDevice : public Device {
   }
 
   Status launch(Module::Function function, const LaunchStep& step, const KernelArgs& args, Stream) override {
-    if (step.grid.y != 1 || step.grid.z != 1 || step.block.y != 1 || step.block.z != 1)
-      return Error{ErrorCode::kInvalidArgument, "kernel " + step.entry + ": grid and block have one dimension on every target", {}};
+    if (step.grid.z != 1 || step.block.y != 1 || step.block.z != 1)
+      return Error{
+          ErrorCode::kInvalidArgument, "kernel " + step.entry + ": a grid has two dimensions and a block one, on every target", {}};
     QuernHostLaunch request{};
     request.function = static_cast<const QuernHostFunction*>(function.handle);
     request.grid_x = step.grid.x;
+    request.grid_y = step.grid.y;
     request.block_x = step.block.x;
     request.shared_bytes = step.shared_bytes;
     request.args = &args;

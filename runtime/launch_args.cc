@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace quern {
 namespace {
@@ -56,13 +57,11 @@ Status check_batch_stride(const Problem& problem, const char* name, long long st
                               std::string(to_string(problem.layout)) + " weights need a multiple of " + std::to_string(alignment));
 }
 
-bool is_repack(Op op) { return op == Op::to_planar || op == Op::to_gguf; }
-
 Status fill_weights(const Problem& p, const WeightView& w, KernelArgs* out) {
   const int alignment = weight_alignment(p.type, p.layout);
   const std::int64_t dense = row_bytes(p.type, p.k);
   QUERN_TRY(check_shape(p, "W", w.rows, w.columns, {"N", p.n}, {"K", p.k}));
-  QUERN_TRY(check_pointer(p, "W", w.data, alignment));
+  if (p.n > 0) QUERN_TRY(check_pointer(p, "W", w.data, alignment));  // out_prod over no rows is zero
   QUERN_TRY(resolve_stride(p, "W's row_bytes", w.row_bytes, dense, "bytes", &out->w_row_bytes));
   if (out->w_row_bytes != dense && (p.layout == Layout::planar || is_repack(p.op)))
     return invalid(p,
@@ -70,41 +69,94 @@ Status fill_weights(const Problem& p, const WeightView& w, KernelArgs* out) {
   if (out->w_row_bytes % alignment != 0 && out->w_row_bytes != dense)
     return invalid(p, "W's row_bytes is " + std::to_string(w.row_bytes) + ", a multiple of " + std::to_string(alignment) + " is needed");
   QUERN_TRY(resolve_stride(p, "W's stride2", w.stride2, p.n * out->w_row_bytes, "bytes", &out->w_stride2));
-  QUERN_TRY(check_batch_stride(p, "W's stride2", out->w_stride2, p.batch2 / p.ratio2, alignment));
-  QUERN_TRY(resolve_stride(p, "W's stride3", w.stride3, p.batch2 / p.ratio2 * out->w_stride2, "bytes", &out->w_stride3));
-  QUERN_TRY(check_batch_stride(p, "W's stride3", out->w_stride3, p.batch3 / p.ratio3, alignment));
+  const Batches batches = w_batches(p);
+  QUERN_TRY(check_batch_stride(p, "W's stride2", out->w_stride2, batches.dim2, alignment));
+  QUERN_TRY(resolve_stride(p, "W's stride3", w.stride3, batches.dim2 * out->w_stride2, "bytes", &out->w_stride3));
+  QUERN_TRY(check_batch_stride(p, "W's stride3", out->w_stride3, batches.dim3, alignment));
   out->w = w.data;
+  out->w_scale = w.scale;
+  if (p.scale) return check_pointer(p, "W's scale", w.scale, sizeof(float));
+  if (w.scale != nullptr) return invalid(p, "a weight scale is given, the problem was planned without one (Problem::scale)");
+  return {};
+}
+
+// What the op calls the rows and columns of its matrices.
+struct DimensionNames {
+  const char* rows;
+  const char* columns;
+};
+DimensionNames x_names(Op op) {
+  return op == Op::out_prod ? DimensionNames{"M", "N"} : op == Op::mul_mat_id ? DimensionNames{"used", "K"} : DimensionNames{"M", "K"};
+}
+DimensionNames y_names(Op op) {
+  switch (op) {
+    case Op::mul_mat:
+      return {"M", "N"};
+    case Op::out_prod:
+      return {"M", "K"};
+    case Op::mul_mat_id:
+      return {"used", "N"};
+    default:
+      return {"N", "K"};
+  }
+}
+
+// Strides of a batch of `shape`-d matrices, elements apart; each 0 becomes dense. `what` is "X" or "Y".
+struct Strides {
+  long long row, dim2, dim3;
+};
+Status resolve_strides(const Problem& p, const std::string& what, Extent shape, Batches batches, const Strides& given, Strides* out) {
+  QUERN_TRY(resolve_stride(p, (what + "'s row_stride").c_str(), given.row, shape.columns, "elements", &out->row));
+  const long long matrix = (shape.rows - 1) * out->row + shape.columns;
+  QUERN_TRY(resolve_stride(p, (what + "'s stride2").c_str(), given.dim2, matrix, "elements", &out->dim2));
+  if (given.dim2 == 0) out->dim2 = shape.rows * out->row;
+  const long long dim2 = (batches.dim2 - 1) * out->dim2 + matrix;
+  QUERN_TRY(resolve_stride(p, (what + "'s stride3").c_str(), given.dim3, dim2, "elements", &out->dim3));
+  if (given.dim3 == 0) out->dim3 = batches.dim2 * out->dim2;
   return {};
 }
 
 Status fill_input(const Problem& p, const InputView& x, KernelArgs* out) {
-  QUERN_TRY(check_shape(p, "X", x.rows, x.columns, {"M", p.m}, {"K", p.k}));
-  QUERN_TRY(check_pointer(p, "X", x.data, size_of(p.x_type)));
-  QUERN_TRY(resolve_stride(p, "X's row_stride", x.row_stride, p.k, "elements", &out->ldx));
-  QUERN_TRY(resolve_stride(p, "X's stride2", x.stride2, (p.m - 1) * out->ldx + p.k, "elements", &out->x_stride2));
-  if (x.stride2 == 0) out->x_stride2 = p.m * out->ldx;
-  QUERN_TRY(resolve_stride(p, "X's stride3", x.stride3, (p.batch2 - 1) * out->x_stride2 + p.k, "elements", &out->x_stride3));
-  if (x.stride3 == 0) out->x_stride3 = p.batch2 * out->x_stride2;
+  Extent shape = x_extent(p);
+  QUERN_TRY(check_shape(p, "X", x.rows, x.columns, {x_names(p.op).rows, shape.rows}, {x_names(p.op).columns, shape.columns}));
+  if (shape.columns > 0) QUERN_TRY(check_pointer(p, "X", x.data, size_of(p.x_type)));
+  if (p.x_transposed) std::swap(shape.rows, shape.columns);
+  Strides strides{};
+  QUERN_TRY(resolve_strides(p, "X", shape, xy_batches(p), {x.row_stride, x.stride2, x.stride3}, &strides));
+  // One row for all slots of a token: the step from slot to slot is none.
+  out->ldx = p.x_broadcast ? 0 : strides.row;
+  out->x_stride2 = strides.dim2;
+  out->x_stride3 = strides.dim3;
   out->x = x.data;
   return {};
 }
 
 Status fill_output(const Problem& p, const OutputView& y, KernelArgs* out) {
-  const bool product = p.op == Op::mul_mat;
-  const Dimension rows = product ? Dimension{"M", p.m} : Dimension{"N", p.n}, columns = product ? Dimension{"N", p.n} : Dimension{"K", p.k};
-  QUERN_TRY(check_shape(p, "Y", y.rows, y.columns, rows, columns));
+  const Extent shape = y_extent(p);
+  QUERN_TRY(check_shape(p, "Y", y.rows, y.columns, {y_names(p.op).rows, shape.rows}, {y_names(p.op).columns, shape.columns}));
   const Layout repacked = p.layout == Layout::gguf ? Layout::planar : Layout::gguf;
   QUERN_TRY(check_pointer(p, "Y", y.data, is_repack(p.op) ? weight_alignment(p.type, repacked) : size_of(p.y_type)));
-  QUERN_TRY(resolve_stride(p, "Y's row_stride", y.row_stride, columns.value, "elements", &out->ldy));
-  if (is_repack(p.op) && out->ldy != columns.value)
+  Strides strides{};
+  QUERN_TRY(resolve_strides(p, "Y", shape, xy_batches(p), {y.row_stride, y.stride2, y.stride3}, &strides));
+  if (is_repack(p.op) && strides.row != shape.columns)
     return invalid(p,
-                   "Y's row_stride is " + std::to_string(y.row_stride) + ", repacked weights are dense: " + std::to_string(columns.value));
-  QUERN_TRY(resolve_stride(p, "Y's stride2", y.stride2, (rows.value - 1) * out->ldy + columns.value, "elements", &out->y_stride2));
-  if (y.stride2 == 0) out->y_stride2 = rows.value * out->ldy;
-  QUERN_TRY(resolve_stride(p, "Y's stride3", y.stride3, (p.batch2 - 1) * out->y_stride2 + columns.value, "elements", &out->y_stride3));
-  if (y.stride3 == 0) out->y_stride3 = p.batch2 * out->y_stride2;
+                   "Y's row_stride is " + std::to_string(y.row_stride) + ", repacked weights are dense: " + std::to_string(shape.columns));
+  out->ldy = strides.row;
+  out->y_stride2 = strides.dim2;
+  out->y_stride3 = strides.dim3;
   out->y = y.data;
   return {};
+}
+
+Status fill_ids(const Problem& p, const IdsView& ids, KernelArgs* out) {
+  out->used = p.used, out->experts = p.experts;
+  if (p.op != Op::mul_mat_id) {
+    if (ids.data != nullptr) return invalid(p, "ids are given, only mul_mat_id routes rows");
+    return {};
+  }
+  QUERN_TRY(check_pointer(p, "ids", ids.data, sizeof(std::int32_t)));
+  out->ids = ids.data;
+  return resolve_stride(p, "ids' row_stride", ids.row_stride, p.used, "elements", &out->ids_stride);
 }
 
 Status check_bias(const Problem& p, const void* bias) {
@@ -133,10 +185,6 @@ Status check_overlap(const Problem& p, const KernelArgs& filled) {
 
 }  // namespace
 
-bool nothing_to_compute(const Problem& p) {
-  return p.n == 0 || p.k == 0 || (p.op == Op::mul_mat && p.m == 0) || p.batch2 == 0 || p.batch3 == 0;
-}
-
 int weight_alignment(WeightType type, Layout layout) {
   if (layout == Layout::planar) return 16;
   const int bytes = info(type).block_bytes;
@@ -151,8 +199,9 @@ Status fill_kernel_args(const Problem& problem, std::size_t workspace_needed, co
   out->batch2 = problem.batch2, out->batch3 = problem.batch3;
   out->ratio2 = problem.ratio2, out->ratio3 = problem.ratio3;
   QUERN_TRY(fill_weights(problem, args.w, out));
-  if (problem.op == Op::mul_mat) QUERN_TRY(fill_input(problem, args.x, out));
+  if (is_product(problem.op)) QUERN_TRY(fill_input(problem, args.x, out));
   QUERN_TRY(fill_output(problem, args.y, out));
+  QUERN_TRY(fill_ids(problem, args.ids, out));
   QUERN_TRY(check_bias(problem, args.bias));
   QUERN_TRY(check_workspace(problem, workspace_needed, args));
   if (is_repack(problem.op)) QUERN_TRY(check_overlap(problem, *out));

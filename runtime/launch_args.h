@@ -10,9 +10,6 @@
 
 namespace quern {
 
-// Whether the op writes nothing: then no kernel runs and no pointer is looked at.
-bool nothing_to_compute(const Problem& problem);
-
 // Fills `out`, strides of 0 becoming dense ones. Requires a valid problem that computes something. Touches no memory behind the pointers
 // and allocates only to report an error: kInvalidArgument naming the argument, the value found and the value needed.
 Status fill_kernel_args(const Problem& problem, std::size_t workspace_needed, const LaunchArgs& args, KernelArgs* out);

@@ -5,12 +5,12 @@ namespace quern {
 
 struct KernelArgs {
   const void* w;     // weights in the problem's layout
-  const void* x;     // activations [M,K], x_type
-  void* y;           // output [M,N], y_type (dequantize: [N,K]; repacking: the other layout)
-  const void* bias;  // [N], y_type, or null when the problem has none
+  const void* x;     // activations [M,K], x_type (out_prod: [M,N])
+  void* y;           // output [M,N], y_type (out_prod: [M,K]; dequantize: [N,K]; repacking: the other layout)
+  const void* bias;  // [N] (mul_mat_id: [experts,N]), y_type, or null when the problem has none
   void* workspace;   // KernelSource::workspace_bytes bytes, 256-byte aligned
   long long m, n, k;
-  long long ldx, ldy;     // elements between rows of X and Y
+  long long ldx, ldy;     // elements between rows of X and Y (transposed X: between its columns)
   long long w_row_bytes;  // bytes between rows of W (gguf layout); planar weights are always dense
   // Batch dims 2 and 3: sizes of X and Y, ratios to W's, strides (elements for X and Y, bytes for W).
   long long batch2, batch3;
@@ -18,6 +18,13 @@ struct KernelArgs {
   long long x_stride2, x_stride3;
   long long y_stride2, y_stride3;
   long long w_stride2, w_stride3;
+  // Weight scale: f32, one, or one per expert; null when the problem has none.
+  const float* w_scale;
+  // mul_mat_id: ids [M, used] with ids_stride elements between tokens. Rows of X and Y are a token's slots (ldx is 0 where X has one row
+  // for all of them), their dim 2 the tokens; w_stride2 is between experts.
+  const int* ids;
+  long long ids_stride;
+  long long used, experts;
 };
 
 }  // namespace quern

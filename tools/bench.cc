@@ -66,8 +66,8 @@ Result<std::vector<Problem>> make_problems(const Options& options, bool host) {
                       .layout = *layout_from_name(layout),
                       .n = shape.n,
                       .k = shape.k};
-            p.m = p.op == Op::mul_mat ? m : 1;
-            if (p.op != Op::mul_mat) p.accuracy = Accuracy::exact;
+            p.m = is_product(p.op) ? m : 1;
+            if (!is_product(p.op)) p.accuracy = Accuracy::exact;
             if (p.op == Op::to_planar) p.layout = Layout::gguf;
             if (p.op == Op::to_gguf) p.layout = Layout::planar;
             if (!options.accuracy.empty()) p.accuracy = *accuracy_from_name(options.accuracy);

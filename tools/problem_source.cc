@@ -97,7 +97,11 @@ Result<SelectedProblems> from_problem_file(const ProblemSelection& selection) {
 
 }  // namespace
 
-std::vector<std::string> op_names() { return {"mul_mat", "dequantize", "to_planar", "to_gguf"}; }
+std::vector<std::string> op_names() {
+  std::vector<std::string> names;
+  for (const Op op : kOps) names.emplace_back(to_string(op));
+  return names;
+}
 std::vector<std::string> layout_names() { return {"planar", "gguf"}; }
 std::vector<std::string> accuracy_names() { return {"exact", "f32", "tight", "normal", "loose"}; }
 std::vector<std::string> dtype_names() { return {"f32", "f16", "bf16"}; }
@@ -132,16 +136,19 @@ Result<SelectedProblems> select_problems(const ProblemSelection& selection) {
 }
 
 std::string short_text(const Problem& p) {
-  const Problem defaults{.op = p.op, .accuracy = p.op == Op::mul_mat ? Accuracy::normal : Accuracy::exact};
+  const Problem defaults{.op = p.op, .accuracy = is_product(p.op) ? Accuracy::normal : Accuracy::exact};
   std::string text(to_string(p.op));
   text.append(" ").append(to_string(p.type)).append(" ") += std::to_string(p.n) + "x" + std::to_string(p.k);
-  if (p.op == Op::mul_mat) text += " m=" + std::to_string(p.m);
+  if (is_product(p.op)) text += " m=" + std::to_string(p.m);
   if (p.layout != (p.op == Op::to_planar ? Layout::gguf : Layout::planar)) text.append(" ").append(to_string(p.layout));
-  if (p.x_type != defaults.x_type && p.op == Op::mul_mat) text.append(" x=").append(to_string(p.x_type));
+  if (p.x_type != defaults.x_type && is_product(p.op)) text.append(" x=").append(to_string(p.x_type));
   if (p.y_type != defaults.y_type) text.append(" y=").append(to_string(p.y_type));
   if (p.bias) text += " bias";
   if (p.accuracy != defaults.accuracy) text.append(" ").append(to_string(p.accuracy));
   if (p.batch2 * p.batch3 != 1) text += " batch=" + std::to_string(p.batch2) + "," + std::to_string(p.batch3);
+  if (p.x_transposed) text += " transposed";
+  if (p.scale) text += " scale";
+  if (p.op == Op::mul_mat_id) text += " used=" + std::to_string(p.used) + " of " + std::to_string(p.experts);
   return text;
 }
 

@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::int64_t kMaxCopies = 2048;  // a graph of that many nodes replays well; beyond, weights of a few KiB are all launch anyway
 
-bool is_repack(Op op) { return op == Op::to_planar || op == Op::to_gguf; }
-
 std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Random rows are independent of one another, so threads make them in pieces.
@@ -46,7 +44,7 @@ Result<std::vector<std::byte>> read_model_rows(const Problem& p, const DataOptio
 
 }  // namespace
 
-std::int64_t weight_bytes(const Problem& p) { return p.batch2 / p.ratio2 * (p.batch3 / p.ratio3) * p.n * row_bytes(p.type, p.k); }
+std::int64_t weight_bytes(const Problem& p) { return w_batches(p).count() * p.n * row_bytes(p.type, p.k); }
 
 std::int64_t BenchData::w_batch_of(std::int64_t batch) const {
   const std::int64_t b2 = batch % problem_.batch2 / problem_.ratio2, b3 = batch / problem_.batch2 / problem_.ratio3;
@@ -56,10 +54,12 @@ std::int64_t BenchData::w_batch_bytes() const {
   const std::int64_t bytes = problem_.n * (row_bytes(problem_.type, problem_.k) + options_.w_gap);
   return problem_.layout == Layout::planar ? static_cast<std::int64_t>(aligned(static_cast<std::size_t>(bytes))) : bytes;
 }
-std::int64_t BenchData::y_rows() const { return problem_.op == Op::mul_mat ? problem_.m : problem_.n; }
+Extent BenchData::x_stored() const {
+  const Extent x = x_extent(problem_);
+  return problem_.x_transposed ? Extent{x.columns, x.rows} : x;
+}
 std::int64_t BenchData::y_columns() const {
-  if (is_repack(problem_.op)) return row_bytes(problem_.type, problem_.k);
-  return problem_.op == Op::mul_mat ? problem_.n : problem_.k;
+  return is_repack(problem_.op) ? row_bytes(problem_.type, problem_.k) : y_extent(problem_).columns;
 }
 int BenchData::y_element_bytes() const { return is_repack(problem_.op) ? 1 : size_of(problem_.y_type); }
 
@@ -69,6 +69,7 @@ Result<std::unique_ptr<BenchData>> BenchData::make(const Problem& problem, Devic
   if (is_repack(problem.op)) data->options_.y_gap = 0;
   QUERN_TRY(data->make_weights());
   QUERN_TRY(data->make_activations());
+  QUERN_TRY(data->make_routing());
   QUERN_TRY(data->make_output());
   return data;
 }
@@ -78,24 +79,24 @@ Status BenchData::make_weights() {
   const std::size_t row = static_cast<std::size_t>(row_bytes(p.type, p.k));
   const std::size_t matrix = row * static_cast<std::size_t>(p.n);
   if (options_.gguf_path.empty()) {
-    weights_ = make_random_weights(p.type, p.n * w_batches(), p.k, options_.seed);
+    weights_ = make_random_weights(p.type, p.n * w_matrices(), p.k, options_.seed);
   } else {
     QUERN_ASSIGN(weights_, read_model_rows(p, options_));
-    if (weights_.size() != matrix * static_cast<std::size_t>(w_batches()))
+    if (weights_.size() != matrix * static_cast<std::size_t>(w_matrices()))
       return Error{ErrorCode::kInvalidArgument, options_.tensor + ": batches of a model's tensor are not supported, needed batch 1", {}};
   }
   std::vector<std::byte> image;
   if (p.layout == Layout::planar) {
     const auto stride = static_cast<std::size_t>(w_batch_bytes());
-    image.assign(matrix == 0 ? 0 : stride * static_cast<std::size_t>(w_batches() - 1) + matrix, std::byte{kGuardByte});
-    for (std::size_t b = 0; b < static_cast<std::size_t>(w_batches()) && matrix > 0; ++b) {
+    image.assign(matrix == 0 ? 0 : stride * static_cast<std::size_t>(w_matrices() - 1) + matrix, std::byte{kGuardByte});
+    for (std::size_t b = 0; b < static_cast<std::size_t>(w_matrices()) && matrix > 0; ++b) {
       const auto tiles = gguf_to_planar(p.type, p.n, p.k, std::span(weights_).subspan(matrix * b, matrix));
       std::memcpy(image.data() + stride * b, tiles.data(), matrix);
     }
   } else {
     // The last row has no gap behind it: what would be read there is out of bounds.
     const std::size_t stride = row + static_cast<std::size_t>(options_.w_gap);
-    const std::size_t rows = static_cast<std::size_t>(p.n * w_batches());
+    const std::size_t rows = static_cast<std::size_t>(p.n * w_matrices());
     image.assign(rows == 0 ? 0 : stride * (rows - 1) + row, std::byte{kGuardByte});
     for (std::size_t r = 0; r < rows; ++r) std::memcpy(image.data() + r * stride, weights_.data() + r * row, row);
   }
@@ -144,37 +145,58 @@ Status BenchData::place_copies(std::span<const std::byte> image, std::int64_t co
   return {};
 }
 
+// An exactly sized buffer; on a GPU between guards.
+Status BenchData::place(const void* image, std::size_t bytes, std::byte*& pointer) {
+  if (bytes == 0) return {};
+  const std::size_t guard = device_.info().target.kind == Target::Kind::host ? 0 : kFenceBytes;
+  QUERN_ASSIGN(auto buffer, device_.allocate(guard + bytes + guard));
+  pointer = static_cast<std::byte*>(buffer->data()) + guard;
+  if (guard != 0) QUERN_TRY(device_.fill(buffer->data(), kGuardByte, buffer->size()));
+  QUERN_TRY(device_.copy_to_device(pointer, image, bytes));
+  buffers_.push_back(std::move(buffer));
+  return {};
+}
+
 Status BenchData::make_activations() {
   const Problem& p = problem_;
-  if (p.op != Op::mul_mat) return {};
+  if (!is_product(p.op)) return {};
   const std::size_t element = static_cast<std::size_t>(size_of(p.x_type));
+  const Extent stored = x_stored();
   const std::size_t stride = static_cast<std::size_t>(ldx()) * element;
-  const std::int64_t rows = p.m * batches();
-  if (rows > 0) {
+  const std::int64_t rows = stored.rows * matrices();
+  if (rows > 0 && stored.columns > 0) {
     const std::uint64_t x_seed = options_.seed * 0x9E3779B97F4A7C15u + 1;
     std::vector<std::byte> full(stride * static_cast<std::size_t>(rows), std::byte{kGuardByte});
-    fill_random_activations(p.x_type, p.k, ldx(), x_seed, 0, rows, full);
+    fill_random_activations(p.x_type, stored.columns, ldx(), x_seed, 0, rows, full);
     full.resize(full.size() - static_cast<std::size_t>(options_.x_gap) * element);
     x_ = std::move(full);
   }
-  if (p.bias) bias_ = random_activations(p.y_type, 1, p.n, options_.seed * 0x9E3779B97F4A7C15u + 2);
-  const bool host = device_.info().target.kind == Target::Kind::host;
-  auto place = [&](const std::vector<std::byte>& image, std::byte*& pointer) -> Status {
-    if (image.empty()) return {};
-    const std::size_t guard = host ? 0 : kFenceBytes;
-    QUERN_ASSIGN(auto buffer, device_.allocate(guard + image.size() + guard));
-    pointer = static_cast<std::byte*>(buffer->data()) + guard;
-    if (guard != 0) QUERN_TRY(device_.fill(buffer->data(), kGuardByte, buffer->size()));
-    QUERN_TRY(device_.copy_to_device(pointer, image.data(), image.size()));
-    buffers_.push_back(std::move(buffer));
-    return {};
-  };
-  QUERN_TRY(place(x_, x_device_));
-  return place(bias_, bias_device_);
+  if (p.bias) {
+    const std::int64_t biases = p.op == Op::mul_mat_id ? p.experts : 1;
+    bias_ = random_activations(p.y_type, 1, biases * p.n, options_.seed * 0x9E3779B97F4A7C15u + 2);
+  }
+  QUERN_TRY(place(x_.data(), x_.size(), x_device_));
+  return place(bias_.data(), bias_.size(), bias_device_);
+}
+
+// Weight scales, and ids drawn so that some experts get several rows of one token and others none.
+Status BenchData::make_routing() {
+  const Problem& p = problem_;
+  Random random(options_.seed * 0x9E3779B97F4A7C15u + 3);
+  if (p.scale)
+    for (std::int64_t i = 0; i < (p.op == Op::mul_mat_id ? p.experts : 1); ++i) scales_.push_back(random.uniform(0.5f, 2.0f));
+  QUERN_TRY(place(scales_.data(), scales_.size() * sizeof(float), scale_device_));
+  if (p.op != Op::mul_mat_id || p.m == 0) return {};
+  // What lies between the rows of ids names no expert.
+  ids_.assign(static_cast<std::size_t>((p.m - 1) * ids_stride() + p.used), -1);
+  for (std::int64_t t = 0; t < p.m; ++t)
+    for (std::int64_t s = 0; s < p.used; ++s)
+      ids_[static_cast<std::size_t>(t * ids_stride() + s)] = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(p.experts)));
+  return place(ids_.data(), ids_.size() * sizeof(std::int32_t), ids_device_);
 }
 
 Status BenchData::make_output() {
-  const std::int64_t rows = y_rows() * (problem_.op == Op::mul_mat ? batches() : w_batches());
+  const std::int64_t rows = y_rows() * (is_product(problem_.op) ? matrices() : w_matrices());
   if (rows == 0 || y_columns() == 0) return {};
   y_bytes_ = static_cast<std::size_t>(((rows - 1) * ldy() + y_columns()) * y_element_bytes());
   QUERN_ASSIGN(auto buffer, device_.allocate(kFenceBytes + y_bytes_ + kFenceBytes));
@@ -201,12 +223,18 @@ KernelArgs BenchData::args(std::int64_t copy, void* workspace) const {
   a.batch3 = p.batch3;
   a.ratio2 = p.ratio2;
   a.ratio3 = p.ratio3;
-  a.x_stride2 = p.m * ldx();
+  a.x_stride2 = x_stored().rows * ldx();
   a.x_stride3 = a.x_stride2 * p.batch2;
+  if (p.x_broadcast) a.ldx = 0;
   a.y_stride2 = y_rows() * ldy();
   a.y_stride3 = a.y_stride2 * p.batch2;
   a.w_stride2 = w_batch_bytes();
-  a.w_stride3 = a.w_stride2 * (p.batch2 / p.ratio2);
+  a.w_stride3 = a.w_stride2 * w_batches(p).dim2;
+  a.w_scale = reinterpret_cast<const float*>(scale_device_);
+  a.ids = reinterpret_cast<const int*>(ids_device_);
+  a.ids_stride = ids_stride();
+  a.used = p.used;
+  a.experts = p.experts;
   return a;
 }
 

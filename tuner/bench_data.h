@@ -43,6 +43,12 @@ class BenchData {
   std::span<const std::byte> weights() const { return weights_; }
   std::span<const std::byte> x() const { return x_; }
   std::span<const std::byte> bias() const { return bias_; }
+  // The weight scale of a matrix of W, 1 where the problem has none.
+  float scale_of(std::int64_t w_batch) const { return problem_.scale ? scales_[static_cast<std::size_t>(w_batch)] : 1.0f; }
+  // mul_mat_id: which expert the slot of a token goes to.
+  std::int64_t expert_of(std::int64_t token, std::int64_t slot) const {
+    return ids_[static_cast<std::size_t>(token * ids_stride() + slot)];
+  }
   // Repacking ops: the right output. Empty for the others.
   std::span<const std::byte> expected() const { return expected_; }
 
@@ -50,14 +56,19 @@ class BenchData {
   // Arguments with the weight copy of that number, 0 <= copy < copies().
   KernelArgs args(std::int64_t copy, void* workspace) const;
 
-  std::int64_t w_batches() const { return problem_.batch2 / problem_.ratio2 * (problem_.batch3 / problem_.ratio3); }
-  std::int64_t batches() const { return problem_.batch2 * problem_.batch3; }
+  std::int64_t w_matrices() const { return w_batches(problem_).count(); }
+  // Matrices of X and Y.
+  std::int64_t matrices() const { return xy_batches(problem_).count(); }
+  // The matrix of W that a matrix of X meets; not for mul_mat_id, where every row has its own.
   std::int64_t w_batch_of(std::int64_t batch) const;
   // Bytes between the batches of W on the device. Planar planes are loaded in wide words: there every batch starts aligned.
   std::int64_t w_batch_bytes() const;
-  std::int64_t ldx() const { return problem_.k + options_.x_gap; }
-  std::int64_t y_rows() const;     // per batch
-  std::int64_t y_columns() const;  // elements; bytes for repacking
+  // Rows of one matrix of X as they are stored.
+  Extent x_stored() const;
+  std::int64_t ldx() const { return x_stored().columns + options_.x_gap; }
+  std::int64_t ids_stride() const { return problem_.used + (options_.x_gap > 0 ? 1 : 0); }
+  std::int64_t y_rows() const { return y_extent(problem_).rows; }  // per matrix
+  std::int64_t y_columns() const;                                  // elements; bytes for repacking
   std::int64_t ldy() const { return y_columns() + options_.y_gap; }
   int y_element_bytes() const;
 
@@ -72,16 +83,22 @@ class BenchData {
   Status make_weights();
   Status make_activations();
   Status make_output();
+  Status make_routing();
+  Status place(const void* image, std::size_t bytes, std::byte*& pointer);
   Status place_copies(std::span<const std::byte> image, std::int64_t count);
 
   Problem problem_;
   Device& device_;
   DataOptions options_;
   std::vector<std::byte> weights_, x_, bias_, expected_;
+  std::vector<float> scales_;
+  std::vector<std::int32_t> ids_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::byte*> w_device_;
   std::byte* x_device_ = nullptr;
   std::byte* bias_device_ = nullptr;
+  std::byte* scale_device_ = nullptr;
+  std::byte* ids_device_ = nullptr;
   std::byte* y_device_ = nullptr;  // past the first fence
   std::size_t y_bytes_ = 0;
 };

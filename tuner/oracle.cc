@@ -24,14 +24,20 @@ DecodeBlock decoder(WeightType type) {
   return nullptr;  // unreachable for a valid enumerator
 }
 
+void add_product(OutputReference& sum, float w, float x) {
+  const double product = static_cast<double>(w) * x;
+  sum.value += product;
+  sum.absolute_sum += std::abs(product);
+  sum.square_sum += product * product;
+}
+
+float load_activation(const ActivationRows& x, std::int64_t row, std::int64_t column) {
+  return load_element(x.type, x.data, x.transposed ? column * x.stride + row : row * x.stride + column);
+}
+
 OutputReference dot(const float* w, const ActivationRows& x, std::int64_t row) {
   OutputReference sum;
-  for (std::int64_t i = 0; i < x.k; ++i) {
-    const double product = static_cast<double>(w[i]) * load_element(x.type, x.data, row * x.stride + i);
-    sum.value += product;
-    sum.absolute_sum += std::abs(product);
-    sum.square_sum += product * product;
-  }
+  for (std::int64_t i = 0; i < x.k; ++i) add_product(sum, w[i], load_activation(x, row, i));
   return sum;
 }
 
@@ -60,6 +66,16 @@ std::vector<OutputReference> mul_mat_reference(const WeightRows& w, const Activa
     if (bias) references[i].value += load_element(bias_type, bias, n);
   }
   return references;
+}
+
+void add_out_prod_reference(const WeightRows& w, const ActivationRows& x, std::int64_t begin, std::int64_t end,
+                            std::span<const OutputIndex> outputs, std::span<OutputReference> sums) {
+  std::vector<float> row(static_cast<std::size_t>(w.k));
+  for (std::int64_t n = begin; n < end; ++n) {
+    dequantize_row(w.type, w.data + n * w.row_bytes, w.k, row.data());
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      add_product(sums[i], row[static_cast<std::size_t>(outputs[i].n)], load_activation(x, outputs[i].m, n));
+  }
 }
 
 float load_element(DType type, const std::byte* data, std::int64_t index) {

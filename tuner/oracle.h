@@ -26,15 +26,17 @@ struct WeightRows {
   std::int64_t row_bytes = 0;
 };
 
-// X[m,k], or a vector with m = 1. `stride` is the distance between rows in elements.
+// X[m,k], or a vector with m = 1. `stride` is the distance between rows in elements; with `transposed`, between columns.
 struct ActivationRows {
   DType type = DType::f32;
   const std::byte* data = nullptr;
   std::int64_t m = 0;
   std::int64_t k = 0;
   std::int64_t stride = 0;
+  bool transposed = false;
 };
 
+// Row and column of Y; what the columns are depends on the op.
 struct OutputIndex {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -51,6 +53,11 @@ struct OutputReference {
 // per call, so ask for all outputs of a row together. Requires indices inside W and X, and equal k.
 std::vector<OutputReference> mul_mat_reference(const WeightRows& w, const ActivationRows& x, const std::byte* bias, DType bias_type,
                                                std::span<const OutputIndex> outputs);
+
+// out_prod, Y[m,column] = sum over the rows of W of x[m,row] * w[row,column]: adds what the rows [begin, end) contribute to the sums at the
+// chosen places, so that callers can share the rows out. x.k counts rows of W.
+void add_out_prod_reference(const WeightRows& w, const ActivationRows& x, std::int64_t begin, std::int64_t end,
+                            std::span<const OutputIndex> outputs, std::span<OutputReference> sums);
 
 // One element of an array of `type`, at any alignment.
 float load_element(DType type, const std::byte* data, std::int64_t index);

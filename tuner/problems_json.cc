@@ -49,6 +49,11 @@ Result<T> named(const Entry& entry, std::string_view field, const Json& value, s
   return entry.error(field, Entry::shown(value), needed);
 }
 
+Result<bool> flag(const Entry& entry, std::string_view field, const Json& value) {
+  if (!value.is_boolean()) return entry.error(field, Entry::shown(value), "true or false");
+  return value.get<bool>();
+}
+
 // A number for dim 2, or [dim 2, dim 3].
 Status pair_field(const Entry& entry, std::string_view field, const Json& value, std::int64_t& second, std::int64_t& third) {
   if (value.is_array()) {
@@ -61,11 +66,12 @@ Status pair_field(const Entry& entry, std::string_view field, const Json& value,
   return {};
 }
 
-constexpr const char* kKeys = "op type n k m layout x_dtype y_dtype bias class batch ratio epilogue";
+constexpr const char* kKeys =
+    "op type n k m layout x_dtype y_dtype bias class batch ratio epilogue x_transposed scale experts used x_broadcast";
 
 Status apply_field(const Entry& entry, const std::string& key, const Json& value, Problem& p) {
   if (key == "op") {
-    QUERN_ASSIGN(p.op, named<Op>(entry, key, value, op_from_name, "dequantize, mul_mat, to_planar or to_gguf"));
+    QUERN_ASSIGN(p.op, named<Op>(entry, key, value, op_from_name, "one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id"));
   } else if (key == "type") {
     QUERN_ASSIGN(p.type, named<WeightType>(entry, key, value, weight_type_from_name, "a weight type such as q4_0"));
   } else if (key == "n") {
@@ -81,8 +87,17 @@ Status apply_field(const Entry& entry, const std::string& key, const Json& value
   } else if (key == "y_dtype") {
     QUERN_ASSIGN(p.y_type, named<DType>(entry, key, value, dtype_from_name, "f32, f16 or bf16"));
   } else if (key == "bias") {
-    if (!value.is_boolean()) return entry.error(key, Entry::shown(value), "true or false");
-    p.bias = value.get<bool>();
+    QUERN_ASSIGN(p.bias, flag(entry, key, value));
+  } else if (key == "x_transposed") {
+    QUERN_ASSIGN(p.x_transposed, flag(entry, key, value));
+  } else if (key == "scale") {
+    QUERN_ASSIGN(p.scale, flag(entry, key, value));
+  } else if (key == "x_broadcast") {
+    QUERN_ASSIGN(p.x_broadcast, flag(entry, key, value));
+  } else if (key == "experts") {
+    QUERN_ASSIGN(p.experts, integer(entry, key, value, 1));
+  } else if (key == "used") {
+    QUERN_ASSIGN(p.used, integer(entry, key, value, 1));
   } else if (key == "class") {
     QUERN_ASSIGN(p.accuracy, named<Accuracy>(entry, key, value, accuracy_from_name, "exact, f32, tight, normal or loose"));
   } else if (key == "batch") {
@@ -101,7 +116,7 @@ Status apply_field(const Entry& entry, const std::string& key, const Json& value
 Result<Problem> defaults(const Entry& entry) {
   Problem p;
   QUERN_TRY(apply_field(entry, "op", entry.object.at("op"), p));
-  if (p.op != Op::mul_mat) p.accuracy = Accuracy::exact;
+  if (!is_product(p.op)) p.accuracy = Accuracy::exact;
   if (p.op == Op::to_planar) p.layout = Layout::gguf;
   return p;
 }
@@ -114,7 +129,7 @@ Result<Problem> read_entry(std::size_t index, const Json& object) {
   for (const char* key : {"op", "type", "n", "k"})
     if (!object.contains(key)) return entry.error(key, "nothing", "a value");
   QUERN_ASSIGN(Problem p, defaults(entry));
-  if (p.op == Op::mul_mat && !object.contains("m")) return entry.error("m", "nothing", "an integer of at least 1");
+  if (is_product(p.op) && !object.contains("m")) return entry.error("m", "nothing", "an integer of at least 1");
   for (const auto& [key, value] : object.items()) QUERN_TRY(apply_field(entry, key, value, p));
   if (auto legal = validate(p); !legal)
     return Error{ErrorCode::kInvalidArgument, "problem " + std::to_string(index) + ": " + legal.error().message, {}};
@@ -124,7 +139,7 @@ Result<Problem> read_entry(std::size_t index, const Json& object) {
 Problem defaulted_like(const Problem& p) {
   Problem d;
   d.op = p.op;
-  if (p.op != Op::mul_mat) d.accuracy = Accuracy::exact;
+  if (!is_product(p.op)) d.accuracy = Accuracy::exact;
   if (p.op == Op::to_planar) d.layout = Layout::gguf;
   return d;
 }
@@ -195,6 +210,12 @@ std::string problems_to_json(std::span<const Problem> problems) {
     if (p.accuracy != d.accuracy) out += ", " + quoted("class", to_string(p.accuracy));
     if (p.batch2 != 1 || p.batch3 != 1) out += ", \"batch\": " + pair_text(p.batch2, p.batch3);
     if (p.ratio2 != 1 || p.ratio3 != 1) out += ", \"ratio\": " + pair_text(p.ratio2, p.ratio3);
+    if (p.x_transposed) out += ", \"x_transposed\": true";
+    if (p.scale) out += ", \"scale\": true";
+    if (p.op == Op::mul_mat_id) {
+      out += ", \"experts\": " + std::to_string(p.experts) + ", \"used\": " + std::to_string(p.used);
+      if (p.x_broadcast) out += ", \"x_broadcast\": true";
+    }
     out += "}";
     separator = ",\n";
   }
@@ -210,6 +231,7 @@ std::vector<Problem> problems_of_model(const Model& model, const ModelProblemOpt
       p.type = group.type;
       p.n = group.n;
       p.k = group.k;
+      if (op == Op::mul_mat_id) continue;  // a plain matrix has no experts
       if (op == Op::to_planar || op == Op::to_gguf) {
         p.layout = op == Op::to_planar ? Layout::gguf : Layout::planar;
         p.accuracy = Accuracy::exact;
@@ -219,9 +241,9 @@ std::vector<Problem> problems_of_model(const Model& model, const ModelProblemOpt
       for (const Layout layout : options.layouts) {
         p.layout = layout;
         p.y_type = options.y_type;
-        p.accuracy = op == Op::mul_mat ? options.accuracy : Accuracy::exact;
-        if (op == Op::mul_mat) p.x_type = options.x_type;
-        for (const std::int64_t m : op == Op::mul_mat ? options.ms : std::vector<std::int64_t>{1}) {
+        p.accuracy = is_product(op) ? options.accuracy : Accuracy::exact;
+        if (is_product(op)) p.x_type = options.x_type;
+        for (const std::int64_t m : is_product(op) ? options.ms : std::vector<std::int64_t>{1}) {
           p.m = m;
           add_problem(problems, p);
         }

@@ -24,7 +24,8 @@ std::vector<std::int64_t> lengths(WeightType type) {
   return {block, 3 * block, 1024 / block * block, 2880 / block * block};
 }
 
-std::vector<Shape> mul_mat_shapes(WeightType type, bool full) {
+// Of every product. mul_mat_id takes m for its tokens.
+std::vector<Shape> product_shapes(WeightType type, bool full) {
   const auto k = lengths(type);
   std::vector<Shape> shapes;
   // Most families take dense rows in runs of 128 only.
@@ -46,7 +47,7 @@ std::vector<Shape> mul_mat_shapes(WeightType type, bool full) {
     return shapes;
   }
   std::size_t turn = 0;
-  for (const std::int64_t m : {0, 1, 2, 3, 5, 8, 9, 16, 33, 64, 129})
+  for (const std::int64_t m : {0, 1, 2, 3, 5, 8, 9, 16, 33, 64, 129, 512})
     for (const std::int64_t n : {1, 3, 16, 129, 2049}) shapes.push_back({m, n, k[turn++ % k.size()]});
   return shapes;
 }
@@ -79,25 +80,38 @@ bool wanted(const std::vector<T>& filter, const T& value) {
   return filter.empty() || std::find(filter.begin(), filter.end(), value) != filter.end();
 }
 
+// Experts rotate: one for all, fewer than there are rows, and so many that most have none.
+void route(Problem& p, std::size_t turn) {
+  constexpr std::int64_t kExperts[] = {4, 1, 8, 128}, kUsed[] = {2, 1, 3, 8, 4};
+  p.experts = kExperts[turn % 4];
+  p.used = kUsed[turn % 5];
+  p.x_broadcast = turn / 2 % 2 == 1;
+  // 128 large matrices take longer to make than to multiply by.
+  while (p.experts > 1 && p.experts * p.n * p.k > 4'000'000) p.experts /= 2;
+}
+
 // Settings that rotate over the shapes, so that all meet in few cases. A combination that the family does not support is replaced by a
 // plainer one.
 std::vector<SweepCase> variants(const Problem& base, std::size_t turn, std::uint64_t seed) {
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
   SweepCase plain{base, {}, {}, {}};
   plain.data.seed = seed + turn;
-  if (base.op != Op::mul_mat && base.op != Op::dequantize) return {plain};
+  if (base.op == Op::mul_mat_id) route(plain.problem, turn);
+  if (is_repack(base.op)) return {plain};
   plain.problem.y_type = kTypes[turn % 3];
   SweepCase typed = plain;
   std::vector<SweepCase> out;
-  if (base.op == Op::mul_mat) {
+  if (is_product(base.op)) {
     typed.problem.x_type = kTypes[turn / 3 % 3];
-    typed.problem.bias = turn % 2 == 1;
+    typed.problem.bias = base.op != Op::out_prod && turn % 2 == 1;
     SweepCase rich = typed;
+    rich.problem.scale = turn % 3 == 2;
+    rich.problem.x_transposed = base.op == Op::out_prod && turn % 2 == 1;
     if (turn % 4 == 3) {
       rich.data.x_gap = rich.data.y_gap = kGap;
       if (base.layout == Layout::gguf) rich.data.w_gap = 2 * info(base.type).block_bytes;
     }
-    if (turn % 5 == 4 && base.m * base.n < 4096) {
+    if (base.op != Op::mul_mat_id && turn % 5 == 4 && base.m * base.n < 4096) {
       rich.problem.batch2 = 4;
       rich.problem.ratio2 = 2;
       rich.problem.batch3 = 2;
@@ -106,6 +120,10 @@ std::vector<SweepCase> variants(const Problem& base, std::size_t turn, std::uint
     out.push_back(typed);
     typed.problem.x_type = DType::f32;
     out.push_back(typed);
+  } else {
+    SweepCase scaled = plain;
+    scaled.problem.scale = turn % 3 == 2;
+    out.push_back(scaled);
   }
   out.push_back(plain);
   SweepCase bare = plain;
@@ -166,14 +184,14 @@ class CaseList {
   // Every family that answers anything, simplest first. The source is asked with each op, so that planted ones are found too.
   std::vector<const Family*> all_families() const {
     std::vector<const Family*> out;
-    for (const Op op : {Op::mul_mat, Op::dequantize, Op::to_planar, Op::to_gguf})
+    for (const Op op : kOps)
       for (const WeightTypeInfo& type : kWeightTypes)
         for (const std::int64_t m : {1, 64}) {
           Problem p;
           p.op = op;
           p.type = type.type;
           p.layout = op == Op::to_planar ? Layout::gguf : Layout::planar;
-          p.m = op == Op::mul_mat ? m : 1;
+          p.m = is_product(op) ? m : 1;
           p.n = 64;
           p.k = 1024;
           p.accuracy = Accuracy::loose;
@@ -213,13 +231,13 @@ class CaseList {
     std::size_t turn = static_cast<std::size_t>(base.type) % 7;
     const bool full = options_.full, thorough = is_thorough(base.type);
     std::size_t share = base.layout == Layout::planar ? 1 : 0;
-    for (const Shape& s : base.op == Op::mul_mat ? mul_mat_shapes(base.type, full) : weight_shapes(base.type, full)) {
+    for (const Shape& s : is_product(base.op) ? product_shapes(base.type, full) : weight_shapes(base.type, full)) {
       if (thorough || share++ % 2 == 0) any = add_default(family, at(base, s), turn) || any;
       ++turn;
     }
     if (thorough)
       for (const Shape& s :
-           base.op == Op::mul_mat ? config_shapes(base.type, full) : std::vector<Shape>{weight_shapes(base.type, full).back()})
+           is_product(base.op) ? config_shapes(base.type, full) : std::vector<Shape>{weight_shapes(base.type, full).back()})
         any = add_configs(family, at(base, s)) || any;
     const Problem middle = at(base, {1, 64, 1024});
     if (any || add_default(family, middle, 0)) return;
@@ -229,7 +247,7 @@ class CaseList {
         Problem p = middle;
         p.type = type.type;
         p.layout = layout;
-        p.accuracy = p.op == Op::mul_mat ? Accuracy::loose : Accuracy::exact;
+        p.accuracy = is_product(p.op) ? Accuracy::loose : Accuracy::exact;
         answers_op = answers_op || static_cast<bool>(family.supports(p, target_));
       }
     if (answers_op) cases_.push_back(SweepCase{middle, {std::string(family.name()), {}}, {}, reason});
@@ -238,6 +256,7 @@ class CaseList {
   bool add_configs(const Family& family, const Problem& problem) {
     SweepCase plain{problem, {}, {}, {}};
     plain.data.seed = options_.seed;
+    if (problem.op == Op::mul_mat_id) route(plain.problem, static_cast<std::size_t>(problem.m));
     const auto found = supported(family, {plain}, target_).found;
     if (!found) return false;
     for (Config& config : covering_configs(family.space(found->problem, target_))) {
@@ -283,7 +302,7 @@ std::vector<Config> covering_configs(const SearchSpace& space) {
 
 std::vector<SweepCase> sweep_cases(const SweepOptions& options, const Target& target) {
   CaseList list(options, target);
-  for (const Op op : {Op::dequantize, Op::to_planar, Op::to_gguf, Op::mul_mat}) {
+  for (const Op op : kOps) {
     if (!wanted(options.ops, op)) continue;
     for (const WeightTypeInfo& type : kWeightTypes) {
       if (!wanted(options.types, type.type) || !has_decoder(type.type)) continue;
@@ -314,13 +333,13 @@ std::vector<SweepCase> sweep_model_cases(const std::string& gguf_path, const Mod
       c.problem.n = std::min(rows, group.n);
       c.problem.k = group.k;
       c.data.first_row = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(group.n - c.problem.n + 1)));
-      for (const Op op : {Op::dequantize, Op::to_planar, Op::to_gguf, Op::mul_mat})
+      for (const Op op : {Op::dequantize, Op::to_planar, Op::to_gguf, Op::mul_mat, Op::out_prod})
         for (const Layout layout : {Layout::gguf, Layout::planar})
-          for (const std::int64_t m : op == Op::mul_mat ? std::vector<std::int64_t>{1, 9} : std::vector<std::int64_t>{1}) {
+          for (const std::int64_t m : is_product(op) ? std::vector<std::int64_t>{1, 9} : std::vector<std::int64_t>{1}) {
             c.problem.op = op;
             c.problem.layout = layout;
             c.problem.m = m;
-            c.problem.accuracy = op == Op::mul_mat ? Accuracy::loose : Accuracy::exact;
+            c.problem.accuracy = is_product(op) ? Accuracy::loose : Accuracy::exact;
             const bool source = op == Op::to_planar ? layout == Layout::gguf : op == Op::to_gguf ? layout == Layout::planar : true;
             if (!source || !wanted(options.ops, op) || !wanted(options.layouts, layout)) continue;
             for (const Family* family : options.candidates.families(c.problem, target)) {

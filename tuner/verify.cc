@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 #include <span>
@@ -45,8 +46,11 @@ double half_ulp(DType type, double value) {
 }
 
 std::string place(const Reference::Output& o, const BenchData& data) {
-  std::string s = "m=" + std::to_string(o.m) + " n=" + std::to_string(o.n);
-  return data.batches() > 1 ? "batch=" + std::to_string(o.batch) + " " + s : s;
+  const Op op = data.problem().op;
+  const std::string row = op == Op::mul_mat_id ? "slot=" : "m=", column = op == Op::out_prod ? " k=" : " n=";
+  const std::string s = row + std::to_string(o.m) + column + std::to_string(o.n);
+  return data.matrices() > 1 ? std::string(data.problem().op == Op::mul_mat_id ? "token=" : "batch=") + std::to_string(o.batch) + " " + s
+                             : s;
 }
 
 std::string number(double value) {
@@ -91,7 +95,7 @@ Verification check_written(const BenchData& data, const std::vector<std::byte>& 
                                                  " column " + std::to_string(first % ld));
 }
 
-Verification check_mul_mat(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y, Accuracy accuracy) {
+Verification check_product(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y, Accuracy accuracy) {
   const AccuracyBars bars = accuracy_bars(accuracy);
   const DType type = data.problem().y_type;
   Verification v;
@@ -152,7 +156,7 @@ Verification check_dequantize(const BenchData& data, const Reference& reference,
     std::vector<float> values(static_cast<std::size_t>(p.k));
     dequantize_row(p.type, data.weights().data() + n * row, p.k, values.data());
     for (std::int64_t k = 0; k < p.k; ++k) {
-      if (same_element(p.y_type, y.data(), n * data.ldy() + k, values[static_cast<std::size_t>(k)])) continue;
+      if (same_element(p.y_type, y.data(), n * data.ldy() + k, values[static_cast<std::size_t>(k)] * data.scale_of(0))) continue;
       ++wrong;
       std::int64_t seen = first.load();
       while (n * p.k + k < seen && !first.compare_exchange_weak(seen, n * p.k + k)) {
@@ -169,7 +173,7 @@ Verification check_dequantize(const BenchData& data, const Reference& reference,
   v.max_error = v.nmse = std::numeric_limits<double>::infinity();
   v.reason = std::to_string(wrong) + " of " + std::to_string(v.compared) + " weights differ, the first at n=" + std::to_string(n) +
              " k=" + std::to_string(k) + ": found " + number(load_element(p.y_type, y.data(), n * data.ldy() + k)) + ", needed " +
-             number(values[static_cast<std::size_t>(k)]);
+             number(values[static_cast<std::size_t>(k)] * data.scale_of(0));
   return v;
 }
 
@@ -185,49 +189,102 @@ Verification check_repack(const BenchData& data, const std::vector<std::byte>& y
   return v;
 }
 
-// Fills in the outputs of the W rows ns[begin, end) of one batch.
-void fill_outputs(const BenchData& data, std::int64_t batch, std::span<Reference::Output> outputs) {
+WeightRows weights_of(const BenchData& data, std::int64_t w_batch) {
   const Problem& p = data.problem();
   const std::int64_t row = row_bytes(p.type, p.k);
-  const WeightRows w{p.type, data.weights().data() + data.w_batch_of(batch) * p.n * row, p.n, p.k, row};
-  const ActivationRows x{p.x_type, data.x().data() + batch * p.m * data.ldx() * size_of(p.x_type), p.m, p.k, data.ldx()};
-  std::vector<OutputIndex> indices;
-  for (const auto& o : outputs) indices.push_back({o.m, o.n});
-  const auto values = mul_mat_reference(w, x, p.bias ? data.bias().data() : nullptr, p.y_type, indices);
+  return {p.type, data.weights().data() + w_batch * p.n * row, p.n, p.k, row};
+}
+
+ActivationRows activations_of(const BenchData& data, std::int64_t matrix) {
+  const Problem& p = data.problem();
+  const Extent x = x_extent(p);
+  const std::int64_t at = matrix * data.x_stored().rows * data.ldx() * size_of(p.x_type);
+  return {p.x_type, data.x().empty() ? nullptr : data.x().data() + at, x.rows, x.columns, data.ldx(), p.x_transposed};
+}
+
+// Sums become outputs: times the weight scale, plus the bias, as the kernels' epilogue does.
+void finish_outputs(const BenchData& data, std::int64_t w_batch, std::span<const OutputReference> sums,
+                    std::span<Reference::Output* const> outputs) {
+  const Problem& p = data.problem();
+  const double scale = data.scale_of(p.op == Op::mul_mat_id ? w_batch : 0);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    outputs[i].value = values[i].value;
-    outputs[i].absolute_sum = values[i].absolute_sum;
-    outputs[i].square_sum = values[i].square_sum;
+    Reference::Output& o = *outputs[i];
+    o.value = sums[i].value * scale;
+    o.absolute_sum = sums[i].absolute_sum * std::abs(scale);
+    o.square_sum = sums[i].square_sum * scale * scale;
+    if (p.bias) o.value += load_element(p.y_type, data.bias().data(), (p.op == Op::mul_mat_id ? w_batch * p.n : 0) + o.n);
   }
 }
 
-Reference mul_mat_outputs(const BenchData& data, double full_limit) {
+// Fills in outputs of one matrix of Y: of mul_mat, and of mul_mat_id, where each row has the weights of its expert.
+void fill_outputs(const BenchData& data, std::int64_t matrix, std::span<Reference::Output> outputs) {
+  const Problem& p = data.problem();
+  std::map<std::int64_t, std::vector<Reference::Output*>> by_weights;
+  for (auto& o : outputs) by_weights[p.op == Op::mul_mat_id ? data.expert_of(matrix, o.m) : data.w_batch_of(matrix)].push_back(&o);
+  for (const auto& [w_batch, group] : by_weights) {
+    std::vector<OutputIndex> indices;
+    for (const auto* o : group) indices.push_back({p.x_broadcast ? 0 : o->m, o->n});
+    const auto sums = mul_mat_reference(weights_of(data, w_batch), activations_of(data, matrix), nullptr, p.y_type, indices);
+    finish_outputs(data, w_batch, sums, group);
+  }
+}
+
+// Fills in all chosen outputs of one matrix of Y = X * W; threads share the rows of W, each of which reaches every output.
+void fill_out_prod(const BenchData& data, std::int64_t matrix, std::span<Reference::Output> outputs) {
+  const Problem& p = data.problem();
+  const std::int64_t w_batch = data.w_batch_of(matrix);
+  std::vector<OutputIndex> indices;
+  std::vector<Reference::Output*> pointers;
+  for (auto& o : outputs) indices.push_back({o.m, o.n}), pointers.push_back(&o);
+  const std::int64_t pieces = std::clamp<std::int64_t>(p.n / 64, 1, 64);
+  std::vector<std::vector<OutputReference>> parts(static_cast<std::size_t>(pieces), std::vector<OutputReference>(indices.size()));
+  parallel_for(pieces, [&](std::int64_t piece) {
+    add_out_prod_reference(weights_of(data, w_batch), activations_of(data, matrix), p.n * piece / pieces, p.n * (piece + 1) / pieces,
+                           indices, parts[static_cast<std::size_t>(piece)]);
+  });
+  for (std::size_t piece = 1; piece < parts.size(); ++piece)
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      parts[0][i].value += parts[piece][i].value;
+      parts[0][i].absolute_sum += parts[piece][i].absolute_sum;
+      parts[0][i].square_sum += parts[piece][i].square_sum;
+    }
+  finish_outputs(data, w_batch, parts[0], pointers);
+}
+
+Reference product_outputs(const BenchData& data, double full_limit) {
   const Problem& p = data.problem();
   Reference reference;
-  if (p.m == 0 || p.n == 0) return reference;
-  const double products = static_cast<double>(p.m) * p.n * p.k * data.batches();
+  if (is_empty(p)) return reference;
+  const Extent y = y_extent(p);
+  const std::int64_t reduction = p.op == Op::out_prod ? p.n : p.k;
+  const double products = static_cast<double>(y.rows) * y.columns * reduction * data.matrices();
   reference.sampled = products > full_limit;
-  std::int64_t w_rows = p.n, x_rows = p.m, batch_count = data.batches();
+  std::int64_t columns = y.columns, rows = y.rows, matrix_count = data.matrices();
   if (reference.sampled) {
-    batch_count = std::min<std::int64_t>(batch_count, 8);
-    x_rows = std::min(p.m, kSampledXRows);
-    const double fitting = kSampledProducts / (static_cast<double>(x_rows) * p.k * batch_count);
-    w_rows = std::clamp(static_cast<std::int64_t>(fitting), kSampledWRowsLeast, kSampledWRowsMost);
+    matrix_count = std::min<std::int64_t>(matrix_count, 8);
+    rows = std::min(y.rows, kSampledXRows);
+    const double fitting = kSampledProducts / (static_cast<double>(rows) * std::max<std::int64_t>(reduction, 1) * matrix_count);
+    columns = std::clamp(static_cast<std::int64_t>(fitting), kSampledWRowsLeast, kSampledWRowsMost);
   }
   const std::uint64_t seed = data.options().seed;
-  const auto ns = sample_indices(p.n, w_rows, seed), ms = sample_indices(p.m, x_rows, seed + 1);
-  const auto batches = sample_indices(data.batches(), batch_count, seed + 2);
-  for (const auto batch : batches)
+  const auto ns = sample_indices(y.columns, columns, seed), ms = sample_indices(y.rows, rows, seed + 1);
+  const auto matrices = sample_indices(data.matrices(), matrix_count, seed + 2);
+  for (const auto matrix : matrices)
     for (const auto n : ns)
-      for (const auto m : ms) reference.outputs.push_back({batch, m, n, 0, 0, 0});
-  // One task covers whole W rows of one batch: a row is decoded once.
+      for (const auto m : ms) reference.outputs.push_back({matrix, m, n, 0, 0, 0});
+  const std::size_t per_row = ms.size(), per_matrix = per_row * ns.size();
+  const std::span all(reference.outputs);
+  if (p.op == Op::out_prod) {
+    for (std::size_t i = 0; i < matrices.size(); ++i) fill_out_prod(data, matrices[i], all.subspan(i * per_matrix, per_matrix));
+    return reference;
+  }
+  // One task covers whole W rows of one matrix: a row is decoded once.
   const std::int64_t pieces = std::clamp<std::int64_t>(static_cast<std::int64_t>(ns.size()) / 8, 1, 64);
-  const std::size_t per_row = ms.size(), per_batch = per_row * ns.size();
-  parallel_for(static_cast<std::int64_t>(batches.size()) * pieces, [&](std::int64_t task) {
+  parallel_for(static_cast<std::int64_t>(matrices.size()) * pieces, [&](std::int64_t task) {
     const std::size_t b = static_cast<std::size_t>(task / pieces), piece = static_cast<std::size_t>(task % pieces);
     const std::size_t begin = ns.size() * piece / static_cast<std::size_t>(pieces),
                       end = ns.size() * (piece + 1) / static_cast<std::size_t>(pieces);
-    fill_outputs(data, batches[b], std::span(reference.outputs).subspan(b * per_batch + begin * per_row, (end - begin) * per_row));
+    fill_outputs(data, matrices[b], all.subspan(b * per_matrix + begin * per_row, (end - begin) * per_row));
   });
   return reference;
 }
@@ -270,7 +327,7 @@ std::vector<std::int64_t> sample_indices(std::int64_t limit, std::int64_t count,
 
 Reference make_reference(const BenchData& data, double full_limit) {
   const Problem& p = data.problem();
-  if (p.op == Op::mul_mat) return mul_mat_outputs(data, full_limit);
+  if (is_product(p.op)) return product_outputs(data, full_limit);
   Reference reference;
   if (p.op != Op::dequantize) return reference;
   reference.sampled = static_cast<double>(p.n) * p.k > full_limit;
@@ -283,7 +340,9 @@ Verification check_output(const BenchData& data, const Reference& reference, con
   if (Verification written = check_written(data, y); written.verdict != Verdict::ok) return written;
   switch (data.problem().op) {
     case Op::mul_mat:
-      return check_mul_mat(data, reference, y, accuracy);
+    case Op::out_prod:
+    case Op::mul_mat_id:
+      return check_product(data, reference, y, accuracy);
     case Op::dequantize:
       return check_dequantize(data, reference, y);
     case Op::to_planar:

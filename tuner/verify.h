@@ -1,6 +1,6 @@
 // Is a kernel's output right? Compared with double precision, element by element, after a run on poisoned and fenced buffers.
 //
-// mul_mat, over the outputs compared:
+// Products, over the outputs compared (out_prod sums over n in place of k):
 //   nmse      = sum(err^2) / D,   D = max(sum(ref^2), sum over outputs of sum over k of (w x)^2)
 //               The second term is the energy that outputs of random signs would have: a tiny case whose products cancel is not judged
 //               against its accidentally small result.
@@ -41,11 +41,11 @@ AccuracyBars accuracy_bars(Accuracy accuracy);
 // Right answers for some or all outputs of a problem; computed once and used for every candidate.
 struct Reference {
   struct Output {
-    std::int64_t batch = 0, m = 0, n = 0;
+    std::int64_t batch = 0, m = 0, n = 0;  // matrix, row and column of Y
     double value = 0, absolute_sum = 0, square_sum = 0;
   };
   bool sampled = false;            // rows of W and X were sampled: always the first and last, tile edges, and seeded random ones
-  std::vector<Output> outputs;     // mul_mat
+  std::vector<Output> outputs;     // products
   std::vector<std::int64_t> rows;  // dequantize: which rows of W to compare
 };
 

@@ -83,12 +83,14 @@ struct WeightView {
   const void* data = nullptr;
   std::int64_t rows = kAsPlanned;
   std::int64_t columns = kAsPlanned;
-  std::int64_t row_bytes = 0;  // gguf layout: bytes between rows, a multiple of the alignment above; planar is always dense
-  std::int64_t stride2 = 0;    // bytes between matrices in batch dims 2 and 3, multiples of the alignment above
-  std::int64_t stride3 = 0;
+  std::int64_t row_bytes = 0;    // gguf layout: bytes between rows, a multiple of the alignment above; planar is always dense
+  std::int64_t stride2 = 0;      // bytes between matrices in batch dims 2 and 3, multiples of the alignment above; mul_mat_id: dim 2 counts
+  std::int64_t stride3 = 0;      // the experts
+  const float* scale = nullptr;  // exactly when the problem has a scale: one f32 on the device (mul_mat_id: one per expert)
 };
 
-// X[M,K], aligned to its element.
+// X[M,K] (out_prod: X[M,N]), aligned to its element. Transposed X: rows and columns as the product sees them, row_stride between its
+// columns. mul_mat_id: rows are a token's slots, stride2 is between tokens.
 struct InputView {
   const void* data = nullptr;
   std::int64_t rows = kAsPlanned;
@@ -98,7 +100,8 @@ struct InputView {
   std::int64_t stride3 = 0;
 };
 
-// Y[M,N] (dequantize: Y[N,K]; repacking: the other layout's bytes), aligned to its element.
+// Y[M,N] (out_prod: Y[M,K]; dequantize: Y[N,K]; repacking: the other layout's bytes), aligned to its element. mul_mat_id: rows are a
+// token's slots, stride2 is between tokens.
 struct OutputView {
   void* data = nullptr;
   std::int64_t rows = kAsPlanned;
@@ -108,15 +111,22 @@ struct OutputView {
   std::int64_t stride3 = 0;
 };
 
+// mul_mat_id: i32 ids[M, used] on the device. The output row of an id outside 0..experts-1 is NaN.
+struct IdsView {
+  const std::int32_t* data = nullptr;
+  std::int64_t row_stride = 0;  // elements between tokens
+};
+
 // Device pointers of one launch. They must stay valid until the work on the stream is done; two launches that may overlap need two
 // workspaces.
 struct LaunchArgs {
   WeightView w;
   InputView x;
   OutputView y;
-  const void* bias = nullptr;  // [N], of Y's type; exactly when the problem has a bias
+  const void* bias = nullptr;  // [N] (mul_mat_id: [experts,N]), of Y's type; exactly when the problem has a bias
   void* workspace = nullptr;   // Plan::workspace_bytes() bytes, 256-byte aligned, contents arbitrary
   std::size_t workspace_bytes = 0;
+  IdsView ids;  // mul_mat_id
 };
 
 class Plan {
@@ -134,6 +144,10 @@ class Plan {
   // Compiles and loads a lazy plan; does nothing on a ready one. Afterwards config and workspace_bytes may differ: a stored config that no
   // longer compiles gives way to the next best. Errors: those of Context::plan.
   Status prepare() const;
+
+  // What launch() would say of these arguments, without launching: the support query for views. A strided or gapped view that passes is
+  // honoured. Reads no memory behind the pointers.
+  Status check(const LaunchArgs& args) const;
 
   // Enqueues the op on `stream`. Allocates nothing and synchronizes nothing, so it may be captured into a CUDA graph. When M or N is 0 it
   // succeeds at once, whatever the pointers. Errors: kInvalidArgument naming the argument, the value found and the value needed, also when
@@ -165,6 +179,10 @@ class Context {
   const std::string& device_spec() const;  // "cuda:0" or "host"
   const DeviceIdentity& device() const;    // what tunings are filed under
   const Target& target() const;            // what is compiled for
+
+  // Whether some kernel answers the problem on this device: exactly then plan() finds one. Compiles nothing. Errors: kInvalidArgument for
+  // an impossible problem, kUnsupported with the reasons. What a launch's views may be, Plan::check tells.
+  Status supports(const Problem& problem) const;
 
   // Chooses a config (tuned for this problem, else tuned for the nearest problem on the same kind of device, else the default), compiles it
   // or takes it from the store, and loads it. A tuned config that no longer renders, compiles or loads is dropped from the store with one

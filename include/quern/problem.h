@@ -15,7 +15,10 @@ namespace quern {
 // dequantize: Y[N,K] = decode(W[N,K]); m is 1 by convention, x_type is ignored.
 // mul_mat:    Y[M,N] = X[M,K] * W[N,K]^T (+ bias[N]).
 // to_planar, to_gguf: W[N,K] from one layout to the other, bit for bit; `layout` names the source layout.
-enum class Op : std::uint8_t { dequantize, mul_mat, to_planar, to_gguf };
+// out_prod:   Y[M,K] = X[M,N] * W[N,K]: with X the gradient of mul_mat's output, Y is that of its input.
+// mul_mat_id: Y[M,used,N], row (t,s) = X[t,s] * W[ids[t,s]]^T: each of a token's `used` slots goes to one of `experts` matrices W[N,K].
+enum class Op : std::uint8_t { dequantize, mul_mat, to_planar, to_gguf, out_prod, mul_mat_id };
+inline constexpr Op kOps[] = {Op::dequantize, Op::mul_mat, Op::to_planar, Op::to_gguf, Op::out_prod, Op::mul_mat_id};
 
 // gguf: raw blocks, row after row, as in the file.
 // planar: the same number of bytes; within each tile of 16 rows every block field is gathered into its own plane
@@ -32,7 +35,7 @@ struct Problem {
   Layout layout = Layout::planar;
   std::int64_t m = 1;  // rows of X and Y (tokens)
   std::int64_t n = 0;  // rows of W (outputs)
-  std::int64_t k = 0;  // columns of W and X (the reduction)
+  std::int64_t k = 0;  // columns of W (the reduction; for out_prod, whose reduction is n, the outputs)
   DType x_type = DType::f32;
   DType y_type = DType::f32;
   bool bias = false;
@@ -42,6 +45,14 @@ struct Problem {
   std::int64_t batch3 = 1;
   std::int64_t ratio2 = 1;
   std::int64_t ratio3 = 1;
+  // mul_mat, out_prod: X is stored transposed, [columns, M] with M contiguous.
+  bool x_transposed = false;
+  // W's values are multiplied by one more f32, read from device memory (NVFP4's tensor scale); mul_mat_id: one per expert.
+  bool scale = false;
+  // mul_mat_id only. With x_broadcast X is [M,K], one row for all slots of a token, else [M,used,K].
+  std::int64_t experts = 1;
+  std::int64_t used = 1;
+  bool x_broadcast = false;
 
   auto operator<=>(const Problem&) const = default;
 };
@@ -56,9 +67,16 @@ constexpr std::string_view to_string(Op op) {
       return "to_planar";
     case Op::to_gguf:
       return "to_gguf";
+    case Op::out_prod:
+      return "out_prod";
+    case Op::mul_mat_id:
+      return "mul_mat_id";
   }
   return "?";
 }
+constexpr bool is_repack(Op op) { return op == Op::to_planar || op == Op::to_gguf; }
+// Whether the op reads activations, so that m, x_type and an accuracy class mean something; the others are exact.
+constexpr bool is_product(Op op) { return op == Op::mul_mat || op == Op::out_prod || op == Op::mul_mat_id; }
 constexpr std::string_view to_string(Layout layout) { return layout == Layout::gguf ? "gguf" : "planar"; }
 constexpr std::string_view to_string(Accuracy accuracy) {
   switch (accuracy) {
@@ -77,7 +95,7 @@ constexpr std::string_view to_string(Accuracy accuracy) {
 }
 
 constexpr std::optional<Op> op_from_name(std::string_view name) {
-  for (auto v : {Op::dequantize, Op::mul_mat, Op::to_planar, Op::to_gguf})
+  for (auto v : kOps)
     if (to_string(v) == name) return v;
   return std::nullopt;
 }
@@ -92,7 +110,58 @@ constexpr std::optional<Accuracy> accuracy_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-// One line, every field, fixed order: "mul_mat q4_0 planar m=1 n=14336 k=4096 x=f32 y=f32 bias=0 class=normal batch=1,1 ratio=1,1".
+// Rows and columns of one matrix of X and of Y, as the op reads and writes them. mul_mat_id has M of them, a token's slots the rows.
+struct Extent {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+constexpr Extent x_extent(const Problem& p) {
+  switch (p.op) {
+    case Op::mul_mat:
+      return {p.m, p.k};
+    case Op::out_prod:
+      return {p.m, p.n};
+    case Op::mul_mat_id:
+      return {p.x_broadcast ? 1 : p.used, p.k};
+    default:
+      return {};
+  }
+}
+constexpr Extent y_extent(const Problem& p) {
+  switch (p.op) {
+    case Op::mul_mat:
+      return {p.m, p.n};
+    case Op::out_prod:
+      return {p.m, p.k};
+    case Op::mul_mat_id:
+      return {p.used, p.n};
+    default:
+      return {p.n, p.k};
+  }
+}
+// How many matrices of W there are, and of X and Y, in dims 2 and 3.
+struct Batches {
+  std::int64_t dim2 = 1;
+  std::int64_t dim3 = 1;
+  constexpr std::int64_t count() const { return dim2 * dim3; }
+};
+constexpr Batches w_batches(const Problem& p) {
+  if (p.op == Op::mul_mat_id) return {p.experts, 1};
+  return {p.batch2 / p.ratio2, p.batch3 / p.ratio3};
+}
+constexpr Batches xy_batches(const Problem& p) {
+  if (p.op == Op::mul_mat_id) return {p.m, 1};
+  return {p.batch2, p.batch3};
+}
+// No output at all: success without a launch.
+constexpr bool is_empty(const Problem& p) {
+  const Extent y = y_extent(p);
+  return y.rows == 0 || y.columns == 0 || xy_batches(p).count() == 0;
+}
+
+// One line, every field that its op has, fixed order:
+// "mul_mat q4_0 planar m=1 n=14336 k=4096 x=f32 y=f32 bias=0 class=normal batch=1,1 ratio=1,1". Behind it, where they are not the defaults:
+// transposed=1, scale=1; for mul_mat_id always experts=E used=U broadcast=0|1.
 inline std::string to_string(const Problem& p) {
   std::string s;
   s.append(to_string(p.op)).append(" ").append(to_string(p.type)).append(" ").append(to_string(p.layout));
@@ -102,6 +171,10 @@ inline std::string to_string(const Problem& p) {
   s.append(" class=").append(to_string(p.accuracy));
   s += " batch=" + std::to_string(p.batch2) + "," + std::to_string(p.batch3);
   s += " ratio=" + std::to_string(p.ratio2) + "," + std::to_string(p.ratio3);
+  if (p.x_transposed) s += " transposed=1";
+  if (p.scale) s += " scale=1";
+  if (p.op == Op::mul_mat_id)
+    s += " experts=" + std::to_string(p.experts) + " used=" + std::to_string(p.used) + " broadcast=" + (p.x_broadcast ? "1" : "0");
   return s;
 }
 
@@ -109,8 +182,8 @@ inline std::string to_string(const Problem& p) {
 // Errors: kInvalidArgument, naming the field and the text found.
 Result<Problem> parse_problem(std::string_view text);
 
-// Checks what no kernel could accept: K not a multiple of the block, negative or overflowing sizes, ratios that do not divide.
-// Errors: kInvalidArgument, naming the field, the value found and the value needed.
+// Checks what no kernel could accept: K not a multiple of the block, negative or overflowing sizes, ratios that do not divide, fields that
+// the op does not have. Errors: kInvalidArgument, naming the field, the value found and the value needed.
 Status validate(const Problem& problem);
 
 }  // namespace quern

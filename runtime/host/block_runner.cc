@@ -65,9 +65,9 @@ BlockRunner::~BlockRunner() {
   std::free(shared_);
 }
 
-bool BlockRunner::prepare(const BlockLaunch& launch, std::int64_t block_x) {
+bool BlockRunner::prepare(const BlockLaunch& launch, std::int64_t block) {
   launch_ = launch;
-  block_x_ = block_x;
+  block_ = block;
   const std::size_t needed = (launch.shared_bytes + kCanaryBytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
   ASAN_UNPOISON_MEMORY_REGION(shared_, shared_capacity_);
   if (needed > shared_capacity_) {
@@ -84,7 +84,8 @@ bool BlockRunner::prepare(const BlockLaunch& launch, std::int64_t block_x) {
     Lane& lane = lanes_[i];
     lane.thread_x = i;
     lane.shared_bytes = launch.shared_bytes;
-    lane.block_x = block_x;
+    lane.block_x = block % launch.grid_x;
+    lane.block_y = block / launch.grid_x;
     lane.shared = shared_;
     lane.fiber = nullptr;
     lane.waiting = Waiting::no;
@@ -100,14 +101,14 @@ bool BlockRunner::prepare(const BlockLaunch& launch, std::int64_t block_x) {
   }
   ready_warps_ = warps == 32 ? kAllLanes : (1u << warps) - 1;
   at_barrier_ = returned_ = 0;
-  random_state_ = (launch.seed + 0x9e3779b97f4a7c15ull) ^ (static_cast<std::uint64_t>(block_x) * 0xbf58476d1ce4e5b9ull);
+  random_state_ = (launch.seed + 0x9e3779b97f4a7c15ull) ^ (static_cast<std::uint64_t>(block) * 0xbf58476d1ce4e5b9ull);
   if (random_state_ == 0) random_state_ = 1;
   error_.clear();
   return true;
 }
 
-bool BlockRunner::run(const BlockLaunch& launch, std::int64_t block_x) {
-  if (!prepare(launch, block_x)) {
+bool BlockRunner::run(const BlockLaunch& launch, std::int64_t block) {
+  if (!prepare(launch, block)) {
     error_ = "no memory for " + std::to_string(launch.shared_bytes) + " bytes of shared memory";
     return false;
   }
@@ -125,7 +126,7 @@ bool BlockRunner::run(const BlockLaunch& launch, std::int64_t block_x) {
     return false;
   }
   if (canary_intact()) return true;
-  error_ = "kernel " + launch.function->name + ", block " + std::to_string(block_x) + ": wrote past its " +
+  error_ = "kernel " + launch.function->name + ", block " + std::to_string(block) + ": wrote past its " +
            std::to_string(launch.shared_bytes) + " bytes of shared memory";
   return false;
 }
@@ -301,7 +302,7 @@ void BlockRunner::fault(ptx::HostLane* lane, const char* what, const void* addre
 }
 
 void BlockRunner::blame(const std::string& what) {
-  error_ = "kernel " + launch_.function->name + ", block " + std::to_string(block_x_) + ": " + what;
+  error_ = "kernel " + launch_.function->name + ", block " + std::to_string(block_) + ": " + what;
 }
 
 // Leaves the lane's fiber for good; run() abandons them all. Nothing on the fiber's stack is destroyed: no string may be alive there.

@@ -23,6 +23,7 @@ enum class CopyTiming : std::int32_t { deferred, eager, random };
 struct BlockLaunch {
   const KernelFunction* function = nullptr;
   const KernelArgs* args = nullptr;
+  std::int64_t grid_x = 1;
   std::uint32_t threads = 0;
   std::uint32_t shared_bytes = 0;
   Order order = Order::forward;
@@ -37,9 +38,9 @@ class BlockRunner {
   BlockRunner(const BlockRunner&) = delete;
   BlockRunner& operator=(const BlockRunner&) = delete;
 
-  // False when the kernel broke a rule, which error() then tells. One launch's blocks may be spread over runners; a runner runs one at a
-  // time.
-  bool run(const BlockLaunch& launch, std::int64_t block_x);
+  // `block` counts along x first, then y. False when the kernel broke a rule, which error() then tells. One launch's blocks may be spread
+  // over runners; a runner runs one at a time.
+  bool run(const BlockLaunch& launch, std::int64_t block);
   const std::string& error() const { return error_; }
 
   // The scheduling points (ptx/host_lane.h), called on the lane's fiber.
@@ -75,7 +76,7 @@ class BlockRunner {
   };
 
   static void run_lanes(void* self);
-  bool prepare(const BlockLaunch& launch, std::int64_t block_x);
+  bool prepare(const BlockLaunch& launch, std::int64_t block);
   Lane* next_lane();
   void run_next(Lane* self);
   void resume(Lane* lane);
@@ -91,7 +92,7 @@ class BlockRunner {
   std::vector<Lane> lanes_;
   std::vector<Warp> warps_;
   BlockLaunch launch_;
-  std::int64_t block_x_ = 0;
+  std::int64_t block_ = 0;
   std::uint32_t ready_warps_ = 0;  // warps with ready lanes
   std::uint32_t at_barrier_ = 0;
   std::uint32_t returned_ = 0;

@@ -33,8 +33,8 @@ void Executor::give_runner(std::unique_ptr<BlockRunner> runner) {
 void Executor::run_blocks(BlockRunner& runner, Job& job) {
   while (!job.failed.load(std::memory_order_relaxed)) {
     const std::int64_t begin = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
-    if (begin >= job.grid_x) return;
-    const std::int64_t end = std::min(begin + job.chunk, job.grid_x);
+    if (begin >= job.blocks) return;
+    const std::int64_t end = std::min(begin + job.chunk, job.blocks);
     for (std::int64_t block = begin; block < end; ++block) {
       if (runner.run(*job.launch, block)) continue;
       std::lock_guard lock(job.mutex);
@@ -66,15 +66,15 @@ void Executor::work() {
   }
 }
 
-std::string Executor::launch(const BlockLaunch& launch, std::int64_t grid_x) {
+std::string Executor::launch(const BlockLaunch& launch, std::int64_t blocks) {
   Job job;
   job.launch = &launch;
-  job.grid_x = grid_x;
+  job.blocks = blocks;
   auto runner = take_runner();
   std::unique_lock pool(pool_, std::defer_lock);
-  if (grid_x > 1 && threads_ > 1 && pool.try_lock()) {
+  if (blocks > 1 && threads_ > 1 && pool.try_lock()) {
     // Small enough chunks to even out slow blocks, large enough to keep the counter out of the way.
-    job.chunk = std::clamp<std::int64_t>(grid_x / (threads_ * 16), 1, 256);
+    job.chunk = std::clamp<std::int64_t>(blocks / (threads_ * 16), 1, 256);
     {
       std::lock_guard lock(mutex_);
       start_workers();
@@ -87,7 +87,7 @@ std::string Executor::launch(const BlockLaunch& launch, std::int64_t grid_x) {
     job_ = nullptr;  // a worker that wakes only now finds nothing to do
     idle_.wait(lock, [this] { return busy_ == 0; });
   } else {
-    job.chunk = grid_x;
+    job.chunk = blocks;
     run_blocks(*runner, job);
   }
   give_runner(std::move(runner));

@@ -21,14 +21,14 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Runs blocks [0, grid_x) to completion; empty on success, else the error of the first block that was seen to fail. Thread-safe: launches
+  // Runs blocks [0, blocks) to completion; empty on success, else the error of the first block that was seen to fail. Thread-safe: launches
   // of one block, and launches that come while another has the threads, run on the caller's thread.
-  std::string launch(const BlockLaunch& launch, std::int64_t grid_x);
+  std::string launch(const BlockLaunch& launch, std::int64_t blocks);
 
  private:
   struct Job {
     const BlockLaunch* launch = nullptr;
-    std::int64_t grid_x = 0;
+    std::int64_t blocks = 0;
     std::int64_t chunk = 1;
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> failed{false};

@@ -53,13 +53,14 @@ QuernHostExecutor* create_executor(int threads) { return reinterpret_cast<QuernH
 void destroy_executor(QuernHostExecutor* executor) { delete reinterpret_cast<Executor*>(executor); }
 
 // Empty when the launch may run.
-std::string refusal(const BlockLaunch& launch, std::int64_t grid_x) {
+std::string refusal(const BlockLaunch& launch, std::int64_t grid_y) {
   const std::string kernel = "kernel " + launch.function->name + ": ";
   if (launch.threads == 0 || launch.threads % kWarp != 0 || launch.threads > kMaxThreads)
     return kernel + "block of " + std::to_string(launch.threads) + " threads, needed a multiple of 32 up to 1024";
   if (launch.threads > launch.function->max_threads)
     return kernel + "block of " + std::to_string(launch.threads) + " threads, launch bound " + std::to_string(launch.function->max_threads);
-  if (grid_x < 1) return kernel + "grid of " + std::to_string(grid_x) + " blocks, needed at least 1";
+  if (launch.grid_x < 1 || grid_y < 1)
+    return kernel + "grid of " + std::to_string(launch.grid_x) + " x " + std::to_string(grid_y) + " blocks, needed at least 1";
   return {};
 }
 
@@ -72,8 +73,9 @@ int launch(QuernHostExecutor* executor, const QuernHostLaunch* request, QuernHos
   block.order = static_cast<Order>(request->order);
   block.copies = static_cast<CopyTiming>(request->copies);
   block.seed = request->seed;
-  std::string reason = refusal(block, request->grid_x);
-  if (reason.empty()) reason = reinterpret_cast<Executor*>(executor)->launch(block, request->grid_x);
+  block.grid_x = request->grid_x;
+  std::string reason = refusal(block, request->grid_y);
+  if (reason.empty()) reason = reinterpret_cast<Executor*>(executor)->launch(block, request->grid_x * request->grid_y);
   if (reason.empty()) return 0;
   fill(error, reason);
   return 1;

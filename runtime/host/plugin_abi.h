@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum { QUERN_HOST_ABI_VERSION = 1 };
+enum { QUERN_HOST_ABI_VERSION = 2 };
 
 // Bytes made by the plugin; text is not terminated.
 typedef struct QuernHostBytes {
@@ -46,7 +46,7 @@ enum { QUERN_HOST_COPIES_DEFERRED = 0, QUERN_HOST_COPIES_EAGER = 1, QUERN_HOST_C
 
 typedef struct QuernHostLaunch {
   const QuernHostFunction* function;
-  int64_t grid_x;
+  int64_t grid_x, grid_y;
   uint32_t block_x;  // a multiple of 32, at most 1024
   uint32_t shared_bytes;
   const void* args;  // a quern::KernelArgs

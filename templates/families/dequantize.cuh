@@ -1,4 +1,5 @@
-// dequantize: Y[N,K] = decode(W), bit for bit the format's reference in f32, rounded once for f16 and bf16. One thread per slice.
+// dequantize: Y[N,K] = decode(W), bit for bit the format's reference in f32, times the weight scale where there is one, rounded once for
+// f16 and bf16. One thread per slice.
 #pragma once
 
 #include "decode/slice.cuh"
@@ -6,7 +7,7 @@
 
 namespace quern {
 
-template <class D, class Layout, class Y, int kThreads>
+template <class D, class Layout, class Out, int kThreads>
 QUERN_FN void dequantize(const KernelArgs& args) {
   i64 per_row = ceil_div(args.k, kSliceWeights);
   i64 index = ptx::block_x() * kThreads + ptx::thread_x();
@@ -14,14 +15,13 @@ QUERN_FN void dequantize(const KernelArgs& args) {
   int s = static_cast<int>(index % per_row);
   if (n >= args.n) return;
   auto view = RowView<D, Layout>::of(args, n);
-  Y* y = static_cast<Y*>(args.y) + n * args.ldy;
   if constexpr (D::kDense) {
-    for (int k = s * kSliceWeights; k < (s + 1) * kSliceWeights && k < args.k; ++k) y[k] = ptx::from_f32<Y>(D::element(view, k));
+    for (int k = s * kSliceWeights; k < (s + 1) * kSliceWeights && k < args.k; ++k) Out::store(args, n, k, D::element(view, k));
   } else {
     f32 w[32];
     slice_values<D>(load_slice<D>(view, s), w);
     QUERN_UNROLL
-    for (int i = 0; i < 32; ++i) y[quad_position<D>(s, i / 4) + i % 4] = ptx::from_f32<Y>(w[i]);
+    for (int i = 0; i < 32; ++i) Out::store(args, n, quad_position<D>(s, i / 4) + i % 4, w[i]);
   }
 }
 

@@ -31,11 +31,30 @@ QUERN_FN bool rows_are_wide(const void* base, i64 leading_dimension) {
   return ((reinterpret_cast<u64>(base) | static_cast<u64>(leading_dimension * static_cast<i64>(sizeof(T)))) & (4 * sizeof(T) - 1)) == 0;
 }
 
-// y[m,n] = value (+ bias[n]), rounded once to the output's type.
-template <class T, bool kBias>
-QUERN_FN void store_output(const KernelArgs& args, i64 m, i64 n, f32 value) {
-  if constexpr (kBias) value = ptx::add(value, ptx::to_f32(ptx::load_cached(static_cast<const T*>(args.bias) + n)));
-  static_cast<T*>(args.y)[m * args.ldy + n] = ptx::from_f32<T>(value);
-}
+// Element (row, column) of X, stored by rows or transposed.
+template <class T, bool kTransposed>
+struct Input {
+  using Type = T;
+  static QUERN_FN i64 offset(const KernelArgs& args, i64 row, i64 column) {
+    return kTransposed ? column * args.ldx + row : row * args.ldx + column;
+  }
+  static QUERN_FN f32 load(const KernelArgs& args, i64 row, i64 column) {
+    return ptx::to_f32(ptx::load_cached(static_cast<const T*>(args.x) + offset(args, row, column)));
+  }
+};
+
+// What becomes of a sum: times the weight scale, plus the bias, rounded once to the output's type.
+template <class T, bool kBias, bool kScale>
+struct Output {
+  using Type = T;
+  static QUERN_FN f32 finish(const KernelArgs& args, i64 column, f32 value) {
+    if constexpr (kScale) value = ptx::mul(value, ptx::load_cached(args.w_scale));
+    if constexpr (kBias) value = ptx::add(value, ptx::to_f32(ptx::load_cached(static_cast<const T*>(args.bias) + column)));
+    return value;
+  }
+  static QUERN_FN void store(const KernelArgs& args, i64 row, i64 column, f32 value) {
+    static_cast<T*>(args.y)[row * args.ldy + column] = ptx::from_f32<T>(finish(args, column, value));
+  }
+};
 
 }  // namespace quern

@@ -9,7 +9,7 @@
 
 namespace quern {
 
-template <class D, class Layout, class Y, bool kBias, GemmGeometry G>
+template <class D, class Layout, class Out, GemmGeometry G>
 struct Gemm {
   static constexpr bool kBf16 = G.bf16 != 0;
   static constexpr int kRowBytes = G.kRun * 2;                // one token's run in shared memory
@@ -144,7 +144,7 @@ struct Gemm {
         if constexpr (G.split_k > 1)
           partial[m * args.n + n] = value;
         else
-          store_output<Y, kBias>(args, m, n, value);
+          Out::store(args, m, n, value);
       }
     }
   }
@@ -186,7 +186,7 @@ struct Gemm {
 };
 
 // Adds the partial sums of the splits in their order, then the bias. One thread per output.
-template <class Y, bool kBias, GemmGeometry G, int kThreads>
+template <class Out, GemmGeometry G, int kThreads>
 QUERN_FN void sum_splits(const KernelArgs& args) {
   ptx::wait_previous();
   i64 index = ptx::block_x() * kThreads + ptx::thread_x();
@@ -195,7 +195,7 @@ QUERN_FN void sum_splits(const KernelArgs& args) {
   f32 sum = 0;
   QUERN_UNROLL
   for (int s = 0; s < G.split_k; ++s) sum = ptx::add(sum, ptx::load_cached(partial + s * args.m * args.n + index));
-  store_output<Y, kBias>(args, index / args.n, index % args.n, sum);
+  Out::store(args, index / args.n, index % args.n, sum);
 }
 
 }  // namespace quern

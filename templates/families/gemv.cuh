@@ -9,7 +9,7 @@
 
 namespace quern {
 
-template <class D, class Layout, class Policy, class Y, bool kBias, GemvGeometry G>
+template <class D, class Layout, class Policy, class Out, GemvGeometry G>
 struct Gemv {
   static constexpr int kSlices = G.k / kSliceWeights;
   static constexpr int kStep = G.lanes * G.warps_k * G.unroll;  // slices per row and iteration
@@ -77,7 +77,7 @@ struct Gemv {
     if (ptx::lane() % G.lanes == 0 && ptx::warp() % G.warps_k == 0) QUERN_UNROLL
     for (int r = 0; r < G.rows; ++r)
       if (row + r < args.n) QUERN_UNROLL
-    for (int m = 0; m < G.m; ++m) store_output<Y, kBias>(args, m, row + r, sum[r][m]);
+    for (int m = 0; m < G.m; ++m) Out::store(args, m, row + r, sum[r][m]);
   }
 
   static QUERN_FN void run(const KernelArgs& args) {

@@ -1,30 +1,31 @@
-// mul_mat for every legal problem on every architecture: one thread per output, weights decoded to f32 as the format's reference does, f32
-// sums of 32. Slow and obvious: the device-side oracle of the other families.
+// Products for every legal problem on every architecture: weights decoded to f32 as the format's reference does, f32 sums of 32. Slow and
+// obvious: the device-side oracle of the other families.
 #pragma once
 
 #include "decode/slice.cuh"
 #include "families/element.cuh"
+#include "families/matrices.cuh"
 
 namespace quern {
 
-template <class D, class Layout, class X, class Y, bool kBias, int kThreads>
+// mul_mat and mul_mat_id: one thread per output.
+template <class D, class Layout, class Matrices, class In, class Out, int kThreads>
 QUERN_FN void generic_mul_mat(const KernelArgs& args) {
-  i64 index = ptx::block_x() * kThreads + ptx::thread_x();
-  if (index >= args.m * args.n * args.batch2 * args.batch3) return;
-  i64 n = index % args.n, m = index / args.n % args.m;
-  i64 b2 = index / (args.n * args.m) % args.batch2, b3 = index / (args.n * args.m * args.batch2);
-
-  KernelArgs matrix = args;  // this batch index as a plain matrix
-  matrix.w = static_cast<const u8*>(args.w) + b2 / args.ratio2 * args.w_stride2 + b3 / args.ratio3 * args.w_stride3;
-  matrix.y = static_cast<Y*>(args.y) + b2 * args.y_stride2 + b3 * args.y_stride3;
-  const X* x = static_cast<const X*>(args.x) + b2 * args.x_stride2 + b3 * args.x_stride3 + m * args.ldx;
+  i64 index = ptx::block_x() * kThreads + ptx::thread_x(), rows = Matrices::rows(args);
+  if (index >= args.n * rows * Matrices::count(args)) return;
+  i64 n = index % args.n, m = index / args.n % rows;
+  KernelArgs matrix;
+  if (!Matrices::select(matrix, args, index / (args.n * rows), 0)) {
+    static_cast<typename Out::Type*>(matrix.y)[n] = ptx::from_f32<typename Out::Type>(ptx::float_from_bits(0x7fc00000u));
+    return;
+  }
 
   auto view = RowView<D, Layout>::of(matrix, n);
   f32 sum = 0;
   if constexpr (D::kDense) {
     for (int k0 = 0; k0 < args.k; k0 += kSliceWeights) {
       f32 part = 0;
-      for (int k = k0; k < k0 + kSliceWeights && k < args.k; ++k) part = ptx::fma(D::element(view, k), ptx::to_f32(x[k]), part);
+      for (int k = k0; k < k0 + kSliceWeights && k < args.k; ++k) part = ptx::fma(D::element(view, k), In::load(matrix, m, k), part);
       sum = ptx::add(sum, part);
     }
   } else {
@@ -32,11 +33,46 @@ QUERN_FN void generic_mul_mat(const KernelArgs& args) {
       f32 w[32], part = 0;
       slice_values<D>(load_slice<D>(view, s), w);
       QUERN_UNROLL
-      for (int i = 0; i < 32; ++i) part = ptx::fma(w[i], ptx::to_f32(x[quad_position<D>(s, i / 4) + i % 4]), part);
+      for (int i = 0; i < 32; ++i) part = ptx::fma(w[i], In::load(matrix, m, quad_position<D>(s, i / 4) + i % 4), part);
       sum = ptx::add(sum, part);
     }
   }
-  store_output<Y, kBias>(matrix, m, n, sum);
+  Out::store(matrix, m, n, sum);
+}
+
+// out_prod: one thread per row of X and slice of outputs, walking down the rows of W.
+template <class D, class Layout, class Matrices, class In, class Out, int kThreads>
+QUERN_FN void generic_out_prod(const KernelArgs& args) {
+  i64 slices = ceil_div(args.k, kSliceWeights), index = ptx::block_x() * kThreads + ptx::thread_x();
+  if (index >= slices * args.m * Matrices::count(args)) return;
+  int s = static_cast<int>(index % slices);
+  i64 m = index / slices % args.m;
+  KernelArgs matrix;
+  Matrices::select(matrix, args, index / (slices * args.m), 0);
+
+  f32 sum[32] = {};
+  for (i64 n0 = 0; n0 < args.n; n0 += 32) {
+    f32 part[32] = {};
+    for (i64 n = n0; n < n0 + 32 && n < args.n; ++n) {
+      auto view = RowView<D, Layout>::of(matrix, n);
+      f32 w[32], x = In::load(matrix, m, n);
+      if constexpr (D::kDense) {
+        QUERN_UNROLL
+        for (int i = 0; i < 32; ++i) w[i] = s * kSliceWeights + i < args.k ? D::element(view, s * kSliceWeights + i) : 0.0f;
+      } else {
+        slice_values<D>(load_slice<D>(view, s), w);
+      }
+      QUERN_UNROLL
+      for (int i = 0; i < 32; ++i) part[i] = ptx::fma(w[i], x, part[i]);
+    }
+    QUERN_UNROLL
+    for (int i = 0; i < 32; ++i) sum[i] = ptx::add(sum[i], part[i]);
+  }
+  QUERN_UNROLL
+  for (int i = 0; i < 32; ++i) {
+    i64 k = D::kDense ? s * kSliceWeights + i : quad_position<D>(s, i / 4) + i % 4;
+    if (k < args.k) Out::store(matrix, m, k, sum[i]);
+  }
 }
 
 }  // namespace quern

@@ -10,7 +10,7 @@
 
 namespace quern {
 
-template <class D, class Layout, class Y, bool kBias, WgmmaGeometry G>
+template <class D, class Layout, class Out, WgmmaGeometry G>
 struct WgmmaGemm {
   static constexpr bool kBf16 = G.bf16 != 0;
   static constexpr int kFrags = G.tile_m / 8;
@@ -66,7 +66,7 @@ struct WgmmaGemm {
       QUERN_UNROLL
       for (int h = 0; h < 2; ++h) {
         i64 n = n0 + ptx::lane() / 4 + 8 * h;
-        if (n < args.n) store_output<Y, kBias>(args, m, n, ptx::mul(c[j][2 * h + e], scale));
+        if (n < args.n) Out::store(args, m, n, ptx::mul(c[j][2 * h + e], scale));
       }
     }
   }

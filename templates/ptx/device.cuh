@@ -27,6 +27,7 @@ QUERN_FN int thread_x() { return static_cast<int>(threadIdx.x); }
 QUERN_FN int lane() { return static_cast<int>(threadIdx.x & 31u); }
 QUERN_FN int warp() { return static_cast<int>(threadIdx.x >> 5); }
 QUERN_FN i64 block_x() { return static_cast<i64>(blockIdx.x); }
+QUERN_FN i64 block_y() { return static_cast<i64>(blockIdx.y); }
 QUERN_FN void barrier() { __syncthreads(); }
 QUERN_FN void warp_barrier() { __syncwarp(); }
 

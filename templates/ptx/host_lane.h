@@ -10,7 +10,7 @@ namespace quern::ptx {
 struct HostLane {
   u32 thread_x;
   u32 shared_bytes;  // dynamic shared memory of the block
-  i64 block_x;
+  i64 block_x, block_y;
   u8* shared;  // 1024-byte aligned
 };
 

@@ -167,9 +167,13 @@ TEST(Families, ARefusalNamesThePropertyThatIsLacking) {
   p.k = 128;
   EXPECT_EQ(reason("gemv_q8", p, target), "gemv_q8: weight type f16 is dense, needed a quantized one");
   p = mul_mat(WeightType::q4_0, Layout::planar, 1, 64, 256);
-  p.batch2 = 3, p.batch3 = 2;
+  p.batch2 = 32768, p.batch3 = 2;
   for (const char* family : {"gemv_f32", "gemv_q8", "gemm"})
-    EXPECT_EQ(reason(family, p, target), std::string(family) + ": batch is 3,2, needed 1,1");
+    EXPECT_EQ(reason(family, p, target), std::string(family) + ": batch has 65536 matrices, needed at most 65535");
+  EXPECT_EQ(reason("generic", p, target), "");
+  p.batch2 = 3, p.x_transposed = true;
+  for (const char* family : {"gemv_f32", "gemv_q8", "gemm"})
+    EXPECT_EQ(reason(family, p, target), std::string(family) + ": X is transposed, needed rows of X");
   EXPECT_EQ(reason("generic", p, target), "");
   p = {.op = Op::to_planar, .type = WeightType::q4_0, .layout = Layout::planar, .n = 4, .k = 32};
   EXPECT_EQ(reason("repack", p, target), "repack: layout is planar, to_planar reads gguf");

@@ -96,10 +96,12 @@ TEST(ProblemText, FieldsMayComeInAnyOrderAndDefaultAsInTheStruct) {
 TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
   EXPECT_EQ(error_of(""), "problem: found '', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
   EXPECT_EQ(error_of("mul_mat"), "problem: found 'mul_mat', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
-  EXPECT_EQ(error_of("matmul q4_0 k=32"), "problem: found op 'matmul', needed dequantize, mul_mat, to_planar or to_gguf");
+  EXPECT_EQ(error_of("matmul q4_0 k=32"),
+            "problem: found op 'matmul', needed one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id");
   EXPECT_EQ(error_of("mul_mat q4_9 k=32"), "problem: found weight type 'q4_9', needed a GGUF type name such as q4_0");
   EXPECT_EQ(error_of("mul_mat q4_0 row k=32"), "problem: found 'row', needed name=value, gguf or planar");
-  EXPECT_EQ(error_of("mul_mat q4_0 z=1 k=32"), "problem: found 'z=1', needed one of m n k x y bias class layout batch ratio");
+  EXPECT_EQ(error_of("mul_mat q4_0 z=1 k=32"),
+            "problem: found 'z=1', needed one of m n k x y bias class layout batch ratio transposed scale experts used broadcast");
   for (const char* field : {"m=one", "m=", "n=1.5", "n=0x10", "k=32k", "k= 32", "x=f64", "y=int8", "bias=2", "bias=true", "class=best",
                             "layout=row", "batch=2", "batch=2,", "batch=,2", "ratio=1;1", "ratio=1,1,1", "m=99999999999999999999"}) {
     const std::string found = std::string(field).substr(0, std::string(field).find(' '));
@@ -182,6 +184,33 @@ TEST(ValidateProblem, EveryMatrixHasFewerThan2To62Bytes) {
   EXPECT_EQ(invalid(p), "");
   p.n += 1;
   EXPECT_NE(invalid(p), "");
+}
+
+TEST(Validate, FieldsThatAnOpDoesNotHaveAreRefusedByName) {
+  auto error_of_problem = [](Problem p) {
+    p.n = 32, p.k = 32;
+    const auto status = validate(p);
+    return status ? std::string() : status.error().message;
+  };
+  EXPECT_EQ(error_of_problem({.op = Op::out_prod, .bias = true}), "problem: a bias is asked for, which out_prod does not have");
+  EXPECT_EQ(error_of_problem({.op = Op::to_planar, .scale = true}), "problem: a weight scale is asked for, which to_planar does not have");
+  EXPECT_EQ(error_of_problem({.op = Op::mul_mat_id, .x_transposed = true}),
+            "problem: a transposed X is asked for, which mul_mat_id does not have");
+  EXPECT_EQ(error_of_problem({.op = Op::mul_mat, .experts = 2}), "problem: experts, used or broadcast is set, which mul_mat does not have");
+  EXPECT_EQ(error_of_problem({.op = Op::mul_mat_id, .batch2 = 2}), "problem: batch is 2,1, mul_mat_id needs 1,1");
+  EXPECT_EQ(error_of_problem({.op = Op::mul_mat_id, .experts = 0}), "problem: experts is 0, needed at least 1");
+  EXPECT_EQ(error_of_problem({.op = Op::mul_mat_id, .used = 0}), "problem: used is 0, needed at least 1");
+  EXPECT_EQ(error_of_problem({.op = Op::out_prod, .x_transposed = true, .scale = true}), "");
+}
+
+TEST(ProblemText, FieldsOfTheNewerOpsStandBehindTheOthers) {
+  Problem p{.op = Op::mul_mat_id, .m = 3, .n = 32, .k = 32, .scale = true, .experts = 128, .used = 8, .x_broadcast = true};
+  const std::string text = to_string(p);
+  EXPECT_NE(text.find("ratio=1,1 scale=1 experts=128 used=8 broadcast=1"), std::string::npos) << text;
+  EXPECT_EQ(*parse_problem(text), p);
+  // The text of a plain problem is the key of stored tunings: it must not change.
+  EXPECT_EQ(to_string(Problem{.m = 1, .n = 32, .k = 32}),
+            "mul_mat q4_0 planar m=1 n=32 k=32 x=f32 y=f32 bias=0 class=normal batch=1,1 ratio=1,1");
 }
 
 }  // namespace

@@ -52,13 +52,17 @@ TEST(SourceText, WritesIncludesTypesConstantsAndEntries) {
   const KernelSource source = std::move(text).finish(512, Accuracy::tight);
   EXPECT_EQ(source.text, R"(#include "families/generic.cuh"
 #include "decode/q4_0.cuh"
+#include "families/element.cuh"
+#include "families/matrices.cuh"
 
 namespace {
 using Weight = quern::decode::q4_0;
 using Layout = quern::GgufLayout;
 using X = quern::f16;
 using Y = quern::bf16;
-constexpr bool kBias = true;
+using In = quern::Input<X, false>;
+using Out = quern::Output<Y, true, false>;
+using Matrices = quern::BatchMatrices<X, Y>;
 constexpr quern::GemvGeometry kGeometry{.k = 256, .m = 1};
 }  // namespace
 

@@ -54,7 +54,7 @@ TEST(ProblemsJson, EveryFieldIsRead) {
 
 TEST(ProblemsJson, WhatIsWrittenIsReadBack) {
   std::vector<Problem> all;
-  for (const Op op : {Op::mul_mat, Op::dequantize, Op::to_planar, Op::to_gguf})
+  for (const Op op : kOps)
     for (const Layout layout : {Layout::gguf, Layout::planar})
       for (const Accuracy accuracy : {Accuracy::exact, Accuracy::normal, Accuracy::loose}) {
         Problem p;
@@ -64,10 +64,15 @@ TEST(ProblemsJson, WhatIsWrittenIsReadBack) {
         p.n = 7;
         p.k = 32;
         p.x_type = DType::bf16;
-        p.bias = layout == Layout::gguf;
-        p.batch2 = 6;
-        p.batch3 = accuracy == Accuracy::loose ? 2 : 1;
-        p.ratio2 = 3;
+        p.bias = layout == Layout::gguf && (op == Op::mul_mat || op == Op::mul_mat_id);
+        p.scale = layout == Layout::planar && !is_repack(op);
+        p.x_transposed = op == Op::out_prod && accuracy == Accuracy::normal;
+        if (op == Op::mul_mat_id) {
+          p.experts = 128, p.used = 8, p.x_broadcast = accuracy == Accuracy::loose;
+        } else {
+          p.batch2 = 6, p.ratio2 = 3;
+          p.batch3 = accuracy == Accuracy::loose ? 2 : 1;
+        }
         all.push_back(p);
       }
   auto back = parse_problems_json(problems_to_json(all));
