@@ -12,5 +12,7 @@ const Family& gemv_f32_family();
 const Family& gemv_q8_family();
 const Family& gemm_family();
 const Family& wgmma_family();
+const Family& gemm_t_family();
+const Family& wgmma_t_family();
 
 }  // namespace quern

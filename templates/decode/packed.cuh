@@ -75,6 +75,18 @@ QUERN_FN void packed_quad(u32 (&pair)[2], const typename D::Slice& slice, const 
   } else {
     int group = D::kScales == 2 ? q / 4 : 0;
     u32 quad = D::quad(slice, q);
+    if constexpr (D::kOffset && !kBf16) {
+      // Scale and offset may cancel: rounded to f16 each, they would leave a small weight an error of the size of a large one, which a short
+      // sum does not average out (Q4_K over three rows missed the class `tight` by a factor of three).
+      QUERN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        f32 v[2];
+        QUERN_UNROLL
+        for (int e = 0; e < 2; ++e) v[e] = ptx::fma(D::scale(slice, group), byte_value<D>(quad, 2 * i + e), D::offset(slice, group));
+        pair[i] = P::pack(v[0], v[1]);
+      }
+      return;
+    }
     QUERN_UNROLL
     for (int i = 0; i < 2; ++i) {
       u32 bytes = packed_bytes<D, kBf16>(quad, i == 0 ? 0x4140u : 0x4342u);

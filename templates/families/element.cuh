@@ -35,6 +35,7 @@ QUERN_FN bool rows_are_wide(const void* base, i64 leading_dimension) {
 template <class T, bool kTransposed>
 struct Input {
   using Type = T;
+  static constexpr bool transposed = kTransposed;
   static QUERN_FN i64 offset(const KernelArgs& args, i64 row, i64 column) {
     return kTransposed ? column * args.ldx + row : row * args.ldx + column;
   }
@@ -54,6 +55,23 @@ struct Output {
   }
   static QUERN_FN void store(const KernelArgs& args, i64 row, i64 column, f32 value) {
     static_cast<T*>(args.y)[row * args.ldy + column] = ptx::from_f32<T>(finish(args, column, value));
+  }
+  // Columns `column`, an even one, and the next in one store where every row allows it: `wide` is pairs_are_wide().
+  static QUERN_FN void store_pair(const KernelArgs& args, i64 row, i64 column, f32 low, f32 high, bool wide) {
+    if (!wide) {
+      store(args, row, column, low);
+      store(args, row, column + 1, high);
+      return;
+    }
+    T pair[2] = {ptx::from_f32<T>(finish(args, column, low)), ptx::from_f32<T>(finish(args, column + 1, high))};
+    T* y = static_cast<T*>(args.y) + (row * args.ldy + column);
+    if constexpr (sizeof(T) == 4)
+      *reinterpret_cast<u32x2*>(y) = {ptx::bits_of(pair[0]), ptx::bits_of(pair[1])};
+    else
+      *reinterpret_cast<u32*>(y) = pair[0].bits | static_cast<u32>(pair[1].bits) << 16;
+  }
+  static QUERN_FN bool pairs_are_wide(const KernelArgs& args) {
+    return ((reinterpret_cast<u64>(args.y) | static_cast<u64>(args.ldy * static_cast<i64>(sizeof(T)))) & (2 * sizeof(T) - 1)) == 0;
   }
 };
 

@@ -243,6 +243,12 @@ QUERN_FN void ldmatrix_x4(u32 (&r)[4], const void* shared_row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared_address(shared_row)));
 }
+// The same with each matrix transposed: lane 4g+t receives rows 2t and 2t+1 of column g.
+QUERN_FN void ldmatrix_x4_trans(u32 (&r)[4], const void* shared_row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(shared_row)));
+}
 
 // c[16x8] += a[16x16] * b[16x8]. Lane 4g+t holds a: rows g (a0,a2) and g+8 (a1,a3), columns 2t,2t+1 (a0,a1) and 2t+8,2t+9 (a2,a3);
 // b: column g, rows 2t,2t+1 (b0) and 2t+8,2t+9 (b1); c: row g (c0,c1) and g+8 (c2,c3), columns 2t,2t+1.

@@ -272,6 +272,19 @@ QUERN_FN void ldmatrix_x4(u32 (&r)[4], const void* shared_row) {
       static_cast<const void* const*>(quern_host_exchange(self, Collective::ldmatrix_x4, &shared_row, sizeof(void*), nullptr));
   for (u32 i = 0; i < 4; ++i) r[i] = static_cast<const u32*>(rows[8 * i + lane / 4])[lane % 4];
 }
+// The same with each matrix transposed: lane 4g+t receives rows 2t and 2t+1 of column g.
+QUERN_FN void ldmatrix_x4_trans(u32 (&r)[4], const void* shared_row) {
+  HostLane* self = quern_host_lane();
+  check_shared16(self, shared_row);
+  const u32 lane = self->thread_x & 31u;
+  const void* const* rows =
+      static_cast<const void* const*>(quern_host_exchange(self, Collective::ldmatrix_x4, &shared_row, sizeof(void*), nullptr));
+  for (u32 i = 0; i < 4; ++i) {
+    const void* const* matrix = rows + 8 * i;
+    const u32 row = 2 * (lane % 4), column = lane / 4;
+    r[i] = static_cast<const u16*>(matrix[row])[column] | static_cast<u32>(static_cast<const u16*>(matrix[row + 1])[column]) << 16;
+  }
+}
 
 // c[16x8] += a[16x16] * b[16x8]. Lane 4g+t holds a: rows g (a0,a2) and g+8 (a1,a3), columns 2t,2t+1 (a0,a1) and 2t+8,2t+9 (a2,a3);
 // b: column g, rows 2t,2t+1 (b0) and 2t+8,2t+9 (b1); c: row g (c0,c1) and g+8 (c2,c3), columns 2t,2t+1.

@@ -18,15 +18,18 @@ QUERN_FN void wgmma_wait(f32 (&c)[kFrags][4]) {
 // Orders this thread's shared-memory writes before the tensor cores' reads of them.
 QUERN_FN void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Descriptor of a tokens-by-64 tile, 128 bytes a token, 128-byte swizzle, 1024 bytes between groups of eight tokens.
-// Bits 0-13 start address / 16, 16-29 leading offset (unused under a swizzle), 32-45 stride / 16, 62-63 swizzle mode 1.
-QUERN_FN u64 wgmma_descriptor(const void* shared) {
-  return static_cast<u64>((shared_address(shared) & 0x3ffffu) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+// Descriptors, 128-byte swizzle: bits 0-13 start address / 16, 16-29 leading offset / 16, 32-45 stride / 16, 62-63 swizzle mode 1.
+// By rows: 8*kFrags rows of 64 values along the reduction, 128 bytes each, 1024 bytes between groups of eight; no leading offset.
+// Transposed: rows of the reduction, each 64 of the 8*kFrags columns in 128 bytes; 1024 bytes between groups of eight rows, `chunk_bytes`
+// from 64 columns to the next.
+QUERN_FN u64 wgmma_descriptor(const void* shared, u32 chunk_bytes) {
+  return static_cast<u64>((shared_address(shared) & 0x3ffffu) >> 4) | static_cast<u64>(chunk_bytes >> 4) << 16 | 64ull << 32 | 1ull << 62;
 }
 
-// c[64 x 8*kFrags] += a[64x16] * b[tokens x 16]^T. Per warp of the group c and a are laid out as in mma_f16; b: the first of 8*kFrags
-// tokens, at the 32 bytes of its swizzled 128 that hold these 16 values.
-template <bool kBf16, int kFrags>
+// c[64 x 8*kFrags] += a[64x16] * b, per warp of the group c and a as in mma_f16.
+// By rows: b is the first of 8*kFrags rows, at the 32 bytes of its swizzled 128 that hold these 16 values.
+// kTransposed: b is the first of 16 rows of the reduction.
+template <bool kBf16, int kFrags, bool kTransposed = false>
 struct Wgmma;
 
 #define QUERN_C4(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
@@ -49,60 +52,35 @@ struct Wgmma;
   "%94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, "  \
   "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-template <>
-struct Wgmma<false, 8> {
-  static QUERN_FN void multiply(f32 (&c)[8][4], const u32 (&a)[4], const void* b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" QUERN_D32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-                 : QUERN_C32(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
-  }
-};
+#define QUERN_C_8 QUERN_C32(0)
+#define QUERN_C_16 QUERN_C64(0)
+#define QUERN_C_32 QUERN_C128(0)
 
-template <>
-struct Wgmma<true, 8> {
-  static QUERN_FN void multiply(f32 (&c)[8][4], const u32 (&a)[4], const void* b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUERN_D32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-                 : QUERN_C32(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
-  }
-};
+// One instruction: its shape, the type of its operands, its accumulators' text, and the numbers of the operands behind them.
+#define QUERN_WGMMA(BF16, FRAGS, SHAPE, TYPE, D, A0, A1, A2, A3, B, T)                                                     \
+  template <bool kTransposed>                                                                                              \
+  struct Wgmma<BF16, FRAGS, kTransposed> {                                                                                 \
+    static QUERN_FN void multiply(f32 (&c)[FRAGS][4], const u32 (&a)[4], const void* b, u32 chunk_bytes = 16) {            \
+      asm volatile("wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " {" D "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B \
+                   ", 1, 1, 1, " T ";"                                                                                     \
+                   : QUERN_C_##FRAGS                                                                                       \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b, chunk_bytes)),                    \
+                     "n"(kTransposed ? 1 : 0));                                                                            \
+    }                                                                                                                      \
+  };
+#define QUERN_WGMMA_SHAPE(FRAGS, SHAPE, D, A0, A1, A2, A3, B, T)   \
+  QUERN_WGMMA(false, FRAGS, SHAPE, "f16", D, A0, A1, A2, A3, B, T) \
+  QUERN_WGMMA(true, FRAGS, SHAPE, "bf16", D, A0, A1, A2, A3, B, T)
 
-template <>
-struct Wgmma<false, 16> {
-  static QUERN_FN void multiply(f32 (&c)[16][4], const u32 (&a)[4], const void* b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" QUERN_D64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
-                 : QUERN_C64(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
-  }
-};
+QUERN_WGMMA_SHAPE(8, "m64n64k16", QUERN_D32, "%32", "%33", "%34", "%35", "%36", "%37")
+QUERN_WGMMA_SHAPE(16, "m64n128k16", QUERN_D64, "%64", "%65", "%66", "%67", "%68", "%69")
+QUERN_WGMMA_SHAPE(32, "m64n256k16", QUERN_D128, "%128", "%129", "%130", "%131", "%132", "%133")
 
-template <>
-struct Wgmma<true, 16> {
-  static QUERN_FN void multiply(f32 (&c)[16][4], const u32 (&a)[4], const void* b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" QUERN_D64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
-                 : QUERN_C64(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
-  }
-};
-
-template <>
-struct Wgmma<false, 32> {
-  static QUERN_FN void multiply(f32 (&c)[32][4], const u32 (&a)[4], const void* b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" QUERN_D128 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
-                 : QUERN_C128(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
-  }
-};
-
-template <>
-struct Wgmma<true, 32> {
-  static QUERN_FN void multiply(f32 (&c)[32][4], const u32 (&a)[4], const void* b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" QUERN_D128 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
-                 : QUERN_C128(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b)));
-  }
-};
-
+#undef QUERN_WGMMA
+#undef QUERN_WGMMA_SHAPE
+#undef QUERN_C_8
+#undef QUERN_C_16
+#undef QUERN_C_32
 #undef QUERN_C4
 #undef QUERN_C16
 #undef QUERN_C32
