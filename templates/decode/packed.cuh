@@ -76,8 +76,8 @@ QUERN_FN void packed_quad(u32 (&pair)[2], const typename D::Slice& slice, const 
     int group = D::kScales == 2 ? q / 4 : 0;
     u32 quad = D::quad(slice, q);
     if constexpr (D::kOffset && !kBf16) {
-      // Scale and offset may cancel: rounded to f16 each, they would leave a small weight an error of the size of a large one, which a short
-      // sum does not average out (Q4_K over three rows missed the class `tight` by a factor of three).
+      // Scale and offset may cancel: rounded to f16 each, they would leave a small weight an error of the size of a large one, which a
+      // short sum does not average out (Q4_K over three rows missed the class `tight` by a factor of three).
       QUERN_UNROLL
       for (int i = 0; i < 2; ++i) {
         f32 v[2];

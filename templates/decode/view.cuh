@@ -26,6 +26,8 @@ struct RowView<D, GgufLayout> {
 
   static QUERN_FN RowView of(const KernelArgs& args, i64 n) { return {static_cast<const u8*>(args.w) + n * args.w_row_bytes}; }
   static QUERN_FN RowView of(const KernelArgs& args, i64 n, u32) { return of(args, n); }
+  // The row `rows` below, a multiple of a planar tile's rows.
+  QUERN_FN RowView below(const KernelArgs& args, int rows) const { return {row + rows * args.w_row_bytes}; }
 
   // What every address of field f is a multiple of, given W aligned to its block's natural alignment.
   template <int f>
@@ -59,6 +61,9 @@ struct RowView<D, PlanarLayout> {
     return {static_cast<const u8*>(args.w) + first_row * blocks_per_row * D::kFields.block_bytes, rows * blocks_per_row,
             row_in_tile * blocks_per_row};
   }
+
+  // The row `rows` below, a multiple of a tile's rows; both in full tiles.
+  QUERN_FN RowView below(const KernelArgs& args, int rows) const { return {tile + rows * args.w_row_bytes, tile_blocks, first}; }
 
   template <int f>
   static constexpr int alignment() {

@@ -42,6 +42,26 @@ struct GemmT {
     for (int j = 0; j < kGroups; ++j) x.template operand<kBf16>(a[i][j], i, j, scales.inverse);
   }
 
+  struct State {
+    Weights w;    // of this run
+    Fragments x;  // of this run
+    Scales scales;
+    f32 c[G.frags_m][G.frags_k][4];
+  };
+
+  // Decodes and multiplies the run at n, and loads the next one, guarded where it may reach over the end.
+  template <bool kWide>
+  static QUERN_FN void step(State& s, const KernelArgs& args, const OutProdPlace& at, i64 m0, int column0, i64 n, u8* tiles, u8*& tile) {
+    u32 a[G.frags_m][kGroups][4];
+    convert(a, s.x, s.scales);
+    QUERN_UNROLL
+    for (int j = 0; j < kGroups; ++j) s.x.template load_group<kWide>(j, args, m0, n + G.run, at.end);
+    s.w.template store_part<kWide>(0, 1, tile, args, n + G.run, at.end, at.k0);
+    ptx::barrier();  // the other tile is free: every warp has multiplied it
+    multiply(s.c, a, tile, column0);
+    tile = tile == tiles ? tiles + T.weights().bytes() : tiles;
+  }
+
   static QUERN_FN void run(const KernelArgs& args) {
     ptx::allow_next();
     OutProdPlace at = out_prod_place<T>(args);
@@ -50,29 +70,18 @@ struct GemmT {
     bool wide = !In::transposed && rows_are_wide<typename In::Type>(args.x, args.ldx);
     u8* tiles = ptx::shared_memory();
 
-    Weights w;
-    Fragments x;
-    w.load(args, at.begin, at.end, at.k0);
-    x.load(args, m0, at.begin, at.end, wide);
+    State s{Weights(args, at.begin + G.run), {}, {}, {}};
+    s.w.load(args, at.begin, at.end, at.k0);
+    s.x.load(args, m0, at.begin, at.end, wide);
     if constexpr (!kBf16) ptx::wait_previous();
-    Scales scales;
-    scales.load(args, m0);
-    f32 c[G.frags_m][G.frags_k][4] = {};
+    s.scales.load(args, m0);
     u8* tile = tiles;
-    for (i64 n = at.begin; n < at.end; n += G.run) {
-      u32 a[G.frags_m][kGroups][4];
-      w.store(tile, at.k0);
-      convert(a, x, scales);
-      // What follows is loaded before this run is multiplied.
-      if (n + G.run < at.end) {
-        w.load(args, n + G.run, at.end, at.k0);
-        x.load(args, m0, n + G.run, at.end, wide);
-      }
-      ptx::barrier();  // the tile before the last one is free: every warp has multiplied it
-      multiply(c, a, tile, column0);
-      tile = tile == tiles ? tiles + T.weights().bytes() : tiles;
-    }
-    store_out_prod<Out, G.split, !kBf16>(c, scales.scale, args, at, m0, at.k0 + column0);
+    // One path where runs are whole and wide: where paths meet, the compiler copies what is being loaded, and waits for it.
+    i64 n = at.begin;
+    if (wide)
+      for (; n + 2 * G.run <= at.end; n += G.run) step<true>(s, args, at, m0, column0, n, tiles, tile);
+    for (; n < at.end; n += G.run) step<false>(s, args, at, m0, column0, n, tiles, tile);
+    store_out_prod<Out, G.split, !kBf16>(s.c, s.scales.scale, args, at, m0, at.k0 + column0);
   }
 };
 

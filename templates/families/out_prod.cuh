@@ -46,48 +46,110 @@ struct WeightTile {
   static constexpr bool kWhole = T.run * kRowSlices % kThreads == 0;
   static constexpr bool kInside = kRowSlices * 32 == T.tile_k;  // no slice reaches over the tile
 
+  using View = RowView<D, Layout>;
   Slice slice[kPerThread];
+  View view[kPerThread];  // the rows of the next whole run to load
+  int thread;
 
-  // Eight neighbouring threads take eight rows (their stores meet no bank twice), the next threads further slices of those rows.
-  static QUERN_FN int row(int i) { return i % 8 + i / (8 * kRowSlices) * 8; }
-  static QUERN_FN int column(int i) { return i / 8 % kRowSlices; }
+  // Neighbouring threads take kPhaseRows rows, the next threads further slices of those rows. The stores of eight threads then meet no bank
+  // twice; with four rows a warp's load of eight slices reads half as many lines as with eight. Four rows need slices 32 columns apart.
+  static constexpr int kPhaseRows = D::kSlices == 1 || D::quad_k(D::kSlices > 1 ? 1 : 0, 0) == D::quad_k(0, 0) + 32 ? 4 : 8;
+  static QUERN_FN int row(int i) { return i % kPhaseRows + i / (kPhaseRows * kRowSlices) * kPhaseRows; }
+  static QUERN_FN int column(int i) { return i / kPhaseRows % kRowSlices; }
   static QUERN_FN int row_of_w(int row) { return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2; }
 
-  // Slices past the end of K or of the rows [.., end) are zeros.
-  QUERN_FN void load(const KernelArgs& args, i64 n0, i64 end, i64 k0) {
-    int slices = static_cast<int>(args.k / kSliceWeights), first = static_cast<int>(k0 / (32 * kSpan)) * kSpan;
+  // To load runs from n0 on. The thread's number comes through a shuffle, so that the compiler keeps it: read anew from its special
+  // register in every step, it took 8% of the time.
+  QUERN_FN WeightTile(const KernelArgs& args, i64 n0) {
+    thread = ptx::shuffle_xor(ptx::thread_x(), 0);
     QUERN_UNROLL
     for (int u = 0; u < kPerThread; ++u) {
-      int i = ptx::thread_x() + u * kThreads, s = first + column(i);
-      i64 n = n0 + row_of_w(row(i));
-      bool inside = s < slices && n < end && (kWhole || i < T.run * kRowSlices);
-      slice[u] = inside ? load_slice<D>(RowView<D, Layout>::of(args, n), s) : Slice{};
+      i64 n = n0 + row_of_w(row(thread + u * kThreads));
+      view[u] = View::of(args, n < args.n ? n : args.n - 1);
     }
   }
 
-  QUERN_FN void store(u8* tile, i64 k0) const {
-    int first = static_cast<int>(k0 / (32 * kSpan)) * kSpan;
+  // Loads the next run, of which every row is inside. Slices past the end of K repeat the last one: their columns are not written. Without
+  // a condition a load goes straight to its registers; where paths meet behind it, the compiler copies them, and waits.
+  QUERN_FN void load_whole(int u, const KernelArgs& args, i64 k0) {
+    slice[u] = load_slice<D>(view[u], slice_number(u, args, k0));
+    view[u] = view[u].below(args, T.run);
+  }
+  // Loads the run at n0, its rows from `end` on as zeros.
+  QUERN_FN void load_guarded(int u, const KernelArgs& args, i64 n0, i64 end, i64 k0) {
+    i64 n = n0 + row_of_w(row(thread + u * kThreads));
+    bool inside = n < end && (kWhole || thread + u * kThreads < T.run * kRowSlices);
+    slice[u] = inside ? load_slice<D>(View::of(args, n), slice_number(u, args, k0)) : Slice{};
+  }
+  QUERN_FN void load(const KernelArgs& args, i64 n0, i64 end, i64 k0) {
     QUERN_UNROLL
-    for (int u = 0; u < kPerThread; ++u) {
-      int i = ptx::thread_x() + u * kThreads;
-      if (!kWhole && i >= T.run * kRowSlices) break;
-      auto scales = PackedScales<D, kBf16>::of(slice[u]);
-      QUERN_UNROLL
-      for (int q = 0; q < 8; q += 2) {
-        u32 low[2], high[2];
-        packed_quad<D, kBf16>(low, slice[u], scales, q);
-        packed_quad<D, kBf16>(high, slice[u], scales, q + 1);
-        int at = quad_position<D>(first + column(i), q) - static_cast<int>(k0);
-        if constexpr (quads_pair<D>()) {
-          if (kInside || (at >= 0 && at < T.tile_k)) *reinterpret_cast<u32x4*>(tile + layout.at(row(i), at)) = {low[0], low[1], high[0], high[1]};
-        } else {
-          int next = quad_position<D>(first + column(i), q + 1) - static_cast<int>(k0);
-          if (kInside || (at >= 0 && at < T.tile_k)) *reinterpret_cast<u32x2*>(tile + layout.at(row(i), at)) = {low[0], low[1]};
-          if (kInside || (next >= 0 && next < T.tile_k)) *reinterpret_cast<u32x2*>(tile + layout.at(row(i), next)) = {high[0], high[1]};
-        }
-      }
+    for (int u = 0; u < kPerThread; ++u) load_guarded(u, args, n0, end, k0);
+  }
+
+  // Keeps the decoding behind the barrier that returned `zero`.
+  QUERN_FN void hold(u32 zero) {
+    static_assert(sizeof(Slice) % 4 == 0);
+    QUERN_UNROLL
+    for (int u = 0; u < kPerThread; ++u) QUERN_UNROLL
+    for (int i = 0; i < static_cast<int>(sizeof(Slice) / 4); ++i) reinterpret_cast<u32*>(&slice[u])[i] ^= zero;
+  }
+
+  // Decodes two quads of a slice: piece 4*u + i holds quads 2i and 2i+1 of slice u.
+  static constexpr int kPieces = 4 * kPerThread;
+  QUERN_FN void store_piece(int piece, u8* tile, i64 k0) const {
+    int u = piece / 4, q = piece % 4 * 2, i = thread + u * kThreads;
+    if (!kWhole && i >= T.run * kRowSlices) return;
+    auto scales = PackedScales<D, kBf16>::of(slice[u]);
+    u32 low[2], high[2];
+    packed_quad<D, kBf16>(low, slice[u], scales, q);
+    packed_quad<D, kBf16>(high, slice[u], scales, q + 1);
+    int at = quad_position<D>(first_slice(k0) + column(i), q) - static_cast<int>(k0);
+    if constexpr (quads_pair<D>()) {
+      if (is_inside(at)) *reinterpret_cast<u32x4*>(tile + layout.at(row(i), at)) = {low[0], low[1], high[0], high[1]};
+    } else {
+      int next = quad_position<D>(first_slice(k0) + column(i), q + 1) - static_cast<int>(k0);
+      if (is_inside(at)) *reinterpret_cast<u32x2*>(tile + layout.at(row(i), at)) = {low[0], low[1]};
+      if (is_inside(next)) *reinterpret_cast<u32x2*>(tile + layout.at(row(i), next)) = {high[0], high[1]};
     }
   }
+  QUERN_FN void store(u8* tile, i64 k0) const {
+    QUERN_UNROLL
+    for (int piece = 0; piece < kPieces; ++piece) store_piece(piece, tile, k0);
+  }
+  // Part `part` of `parts` of store(); each slice's registers are taken at once by the load of a run ahead, the one at n0, which then has a
+  // whole step to arrive. With kWholeRun it is the next of the whole runs.
+  template <bool kWholeRun>
+  QUERN_FN void store_part(int part, int parts, u8* tile, const KernelArgs& args, i64 n0, i64 end, i64 k0) {
+    QUERN_UNROLL
+    for (int piece = kPieces * part / parts; piece < kPieces * (part + 1) / parts; ++piece) {
+      store_piece(piece, tile, k0);
+      if (piece % 4 != 3) continue;
+      if constexpr (kWholeRun && kWhole)
+        load_whole(piece / 4, args, k0);
+      else
+        load_guarded(piece / 4, args, n0, end, k0);
+    }
+  }
+
+  // Starts bringing the run at n0 into L2, a row per thread of the first few.
+  QUERN_FN void prefetch(const KernelArgs& args, i64 n0, i64 k0) const {
+    if (thread < T.run) ptx::prefetch_l2(View::of(args, n0 + thread).template field<0>(first_slice(k0) / D::kSlices * block_step()));
+  }
+
+ private:
+  // Fields per block of slices: a dense type's virtual block has as many as elements.
+  static constexpr int block_step() {
+    if constexpr (D::kDense)
+      return D::kVirtualBlock;
+    else
+      return 1;
+  }
+  QUERN_FN int slice_number(int u, const KernelArgs& args, i64 k0) const {
+    int slices = static_cast<int>(args.k / kSliceWeights), s = first_slice(k0) + column(thread + u * kThreads);
+    return s < slices ? s : slices - 1;
+  }
+  static QUERN_FN int first_slice(i64 k0) { return static_cast<int>(k0 / (32 * kSpan)) * kSpan; }
+  static QUERN_FN bool is_inside(int at) { return kInside || (at >= 0 && at < T.tile_k); }
 };
 
 // The part of X that lane 4g+t of a warp multiplies in one step: of rows g and g+8 of each of kFrags fragments, four neighbours along N for
@@ -128,16 +190,33 @@ struct InputFragments {
     }
   }
 
-  // Rows past the end read the last one and are not written. `wide`: rows of X can be read four elements at a time.
-  QUERN_FN void load(const KernelArgs& args, i64 m0, i64 n0, i64 end, bool wide) {
-    wide = wide && n0 + 16 * kGroups <= end;
+  // Rows past the end read the last one and are not written. kWide: rows of X can be read four elements at a time, and 16*kGroups rows of W
+  // are left.
+  template <bool kWide>
+  QUERN_FN void load_group(int j, const KernelArgs& args, i64 m0, i64 n0, i64 end) {
     QUERN_UNROLL
     for (int f = 0; f < kFrags; ++f) QUERN_UNROLL
     for (int h = 0; h < 2; ++h) {
       i64 m = m0 + 16 * f + 8 * h + ptx::lane() / 4;
       if (m >= args.m) m = args.m - 1;
+      load_quad(raw[f][h][j], args, m, n0 + 16 * j + ptx::lane() % 4 * 4, end, kWide);
+    }
+  }
+  // Starts bringing columns [n0, n0 + 16*kGroups) of kRows rows of X into L2, a line per thread.
+  template <int kRows, int kThreads>
+  static QUERN_FN void prefetch(const KernelArgs& args, int thread, i64 m0, i64 n0) {
+    constexpr int kLine = 128 / static_cast<int>(sizeof(X)), kLines = (16 * kGroups + kLine - 1) / kLine;
+    static_assert(kRows * kLines <= kThreads);
+    i64 m = m0 + thread / kLines;
+    if (m < args.m) ptx::prefetch_l2(static_cast<const X*>(args.x) + In::offset(args, m, n0 + thread % kLines * kLine));
+  }
+  QUERN_FN void load(const KernelArgs& args, i64 m0, i64 n0, i64 end, bool wide) {
+    if (wide && n0 + 16 * kGroups <= end) {
       QUERN_UNROLL
-      for (int j = 0; j < kGroups; ++j) load_quad(raw[f][h][j], args, m, n0 + 16 * j + ptx::lane() % 4 * 4, end, wide);
+      for (int j = 0; j < kGroups; ++j) load_group<true>(j, args, m0, n0, end);
+    } else {
+      QUERN_UNROLL
+      for (int j = 0; j < kGroups; ++j) load_group<false>(j, args, m0, n0, end);
     }
   }
 
@@ -245,7 +324,8 @@ QUERN_FN void input_scales(const KernelArgs& args) {
   shared[ptx::thread_x()] = absmax;
   for (int half = kParts / 2; half > 0; half /= 2) {
     ptx::barrier();
-    if (part < half) shared[ptx::thread_x()] = absmax = absmax > shared[ptx::thread_x() + half * kRows] ? absmax : shared[ptx::thread_x() + half * kRows];
+    if (part < half)
+      shared[ptx::thread_x()] = absmax = absmax > shared[ptx::thread_x() + half * kRows] ? absmax : shared[ptx::thread_x() + half * kRows];
   }
   if (part == 0 && m < args.m) static_cast<f32*>(args.workspace)[m] = fragment_scale(absmax);
 }

@@ -16,17 +16,60 @@ struct WgmmaT {
   using Fragments = InputFragments<In, 1, kGroups>;
   using Scales = InputScales<kBf16, 1>;
 
-  static QUERN_FN void convert(u32 (&a)[kGroups][4], const Fragments& x, const Scales& scales) {
-    QUERN_UNROLL
-    for (int j = 0; j < kGroups; ++j) x.template operand<kBf16>(a[j], 0, j, scales.inverse);
+  static constexpr int kPrefetched = 5;  // runs ahead
+
+  struct State {
+    Weights w;    // of the next run
+    Fragments x;  // of the next run
+    Scales scales;
+    f32 c[1][kFrags][4];
+    u32 a[2][kGroups][4];
+  };
+
+  static QUERN_FN void multiply(f32 (&c)[kFrags][4], const u32 (&a)[4], const u8* tile, int j) {
+    ptx::Wgmma<kBf16, kFrags, true>::multiply(c, a, tile + j * 16 * 128, T.weights().chunk_bytes());
   }
 
-  static QUERN_FN void multiply(f32 (&c)[1][kFrags][4], const u32 (&a)[kGroups][4], const u8* tile) {
-    ptx::wgmma_fence();
+  // Converts the next run of X, and loads the one behind it.
+  template <int kHalf, bool kWide>
+  static QUERN_FN void next_input(State& s, const KernelArgs& args, i64 m0, i64 ahead, i64 end) {
     QUERN_UNROLL
-    for (int j = 0; j < kGroups; ++j)
-      ptx::Wgmma<kBf16, kFrags, true>::multiply(c[0], a[j], tile + j * 16 * 128, T.weights().chunk_bytes());
-    ptx::wgmma_commit();
+    for (int j = 0; j < kGroups; ++j) {
+      s.x.template operand<kBf16>(s.a[1 - kHalf][j], 0, j, s.scales.inverse);
+      s.x.template load_group<kWide>(j, args, m0, ahead, end);
+    }
+  }
+
+  // Multiplies the run in half `kHalf` of the tiles, and meanwhile decodes the next run and loads the one behind it, guarded where it may
+  // reach over the end. Nothing of the decoding may be hoisted above the barrier, as the compiler likes to: what it waits for would keep
+  // the tensor cores waiting too (Q4_0, M=2048: 976 us; held behind the barrier, 888).
+  template <int kHalf, bool kWide>
+  static QUERN_FN void step(State& s, const KernelArgs& args, const OutProdPlace& at, i64 m0, i64 n, u8* tiles) {
+    const u8* now = tiles + kHalf * T.weights().bytes();
+    u8* next = tiles + (1 - kHalf) * T.weights().bytes();
+    i64 ahead = n + 2 * G.kRun;
+    // A load has one step to arrive, 0.6 us at best: enough from L2, not from memory.
+    if (kWide && n + (kPrefetched + 1) * G.kRun <= at.end) {
+      s.w.prefetch(args, n + kPrefetched * G.kRun, at.k0);
+      Fragments::template prefetch<T.tile_m, G.threads()>(args, s.w.thread, at.m0, n + kPrefetched * G.kRun);
+    }
+    ptx::fence_proxy_async();
+    s.w.hold(ptx::barrier_zero());
+    ptx::wgmma_fence();
+    if constexpr (G.spread == 0) {
+      QUERN_UNROLL
+      for (int j = 0; j < kGroups; ++j) multiply(s.c[0], s.a[kHalf][j], now, j);
+      ptx::wgmma_commit();
+    }
+    QUERN_UNROLL
+    for (int j = 0; j < (G.spread == 0 ? 1 : kGroups); ++j) {
+      if constexpr (G.spread != 0) multiply(s.c[0], s.a[kHalf][j], now, j);
+      if (j == 0) next_input<kHalf, kWide>(s, args, m0, ahead, at.end);
+      constexpr int kParts = G.spread == 0 ? 1 : G.spread;
+      if (j < kParts) s.w.template store_part<kWide>(j, kParts, next, args, ahead, at.end, at.k0);
+    }
+    if constexpr (G.spread != 0) ptx::wgmma_commit();
+    ptx::wgmma_wait(s.c[0]);
   }
 
   static QUERN_FN void run(const KernelArgs& args) {
@@ -36,42 +79,29 @@ struct WgmmaT {
     bool wide = !In::transposed && rows_are_wide<typename In::Type>(args.x, args.ldx);
     u8* tiles = ptx::shared_memory();
 
-    Weights w;
-    Fragments x;
-    w.load(args, at.begin, at.end, at.k0);
-    x.load(args, m0, at.begin, at.end, wide);
+    State s{Weights(args, at.begin + 2 * G.kRun), {}, {}, {}, {}};
+    s.w.load(args, at.begin, at.end, at.k0);
+    s.x.load(args, m0, at.begin, at.end, wide);
     if constexpr (!kBf16) ptx::wait_previous();
-    Scales scales;
-    scales.load(args, m0);
-    f32 c[1][kFrags][4] = {};
-    u32 a[2][kGroups][4];
-    w.store(tiles, at.k0);
-    convert(a[0], x, scales);
-    if (at.begin + G.kRun < at.end) {
-      w.load(args, at.begin + G.kRun, at.end, at.k0);
-      x.load(args, m0, at.begin + G.kRun, at.end, wide);
-    }
-    // Two runs per turn, so that each has its own operand registers.
-    for (i64 first = at.begin; first < at.end; first += 2 * G.kRun) {
-      QUERN_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        i64 n = first + half * G.kRun;
-        if (n >= at.end) break;
-        ptx::fence_proxy_async();
-        ptx::barrier();
-        multiply(c, a[half], tiles + half * T.weights().bytes());
-        if (n + G.kRun < at.end) {
-          w.store(tiles + (1 - half) * T.weights().bytes(), at.k0);
-          convert(a[1 - half], x, scales);
-        }
-        if (n + 2 * G.kRun < at.end) {
-          w.load(args, n + 2 * G.kRun, at.end, at.k0);
-          x.load(args, m0, n + 2 * G.kRun, at.end, wide);
-        }
-        ptx::wgmma_wait(c[0]);
+    s.scales.load(args, m0);
+    s.w.store(tiles, at.k0);
+    QUERN_UNROLL
+    for (int j = 0; j < kGroups; ++j) s.x.template operand<kBf16>(s.a[0][j], 0, j, s.scales.inverse);
+    s.w.load(args, at.begin + G.kRun, at.end, at.k0);
+    s.x.load(args, m0, at.begin + G.kRun, at.end, wide);
+    // Two runs per turn, so that each has its own operand registers. Where runs are whole and wide the loop has one path: where paths met,
+    // the compiler copied what was just being loaded, and waited for it (24% of all stalls).
+    i64 n = at.begin;
+    if (wide)
+      for (; n + 4 * G.kRun <= at.end; n += 2 * G.kRun) {
+        step<0, true>(s, args, at, m0, n, tiles);
+        step<1, true>(s, args, at, m0, n + G.kRun, tiles);
       }
+    for (; n < at.end; n += 2 * G.kRun) {
+      step<0, false>(s, args, at, m0, n, tiles);
+      if (n + G.kRun < at.end) step<1, false>(s, args, at, m0, n + G.kRun, tiles);
     }
-    store_out_prod<Out, G.split, !kBf16>(c, scales.scale, args, at, m0, at.k0);
+    store_out_prod<Out, G.split, !kBf16>(s.c, s.scales.scale, args, at, m0, at.k0);
   }
 };
 

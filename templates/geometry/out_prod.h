@@ -58,6 +58,7 @@ struct WgmmaTGeometry {
   int groups;  // warpgroups, 64 tokens each
   int tile_k;  // 64, 128 or 256 columns of W
   int split;
+  int spread;  // over how many of a step's four multiplies its decoding is spread; 0: behind all of them
   int bf16;
 
   static constexpr int kRun = 64;

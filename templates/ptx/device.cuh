@@ -29,6 +29,8 @@ QUERN_FN int warp() { return static_cast<int>(threadIdx.x >> 5); }
 QUERN_FN i64 block_x() { return static_cast<i64>(blockIdx.x); }
 QUERN_FN i64 block_y() { return static_cast<i64>(blockIdx.y); }
 QUERN_FN void barrier() { __syncthreads(); }
+// A barrier that returns zero, which the compiler cannot know: what is combined with it cannot be computed before the barrier.
+QUERN_FN u32 barrier_zero() { return static_cast<u32>(__syncthreads_or(0)); }
 QUERN_FN void warp_barrier() { __syncwarp(); }
 
 template <class T>

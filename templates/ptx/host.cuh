@@ -30,6 +30,10 @@ QUERN_FN int warp() { return static_cast<int>(quern_host_lane()->thread_x >> 5);
 QUERN_FN i64 block_x() { return quern_host_lane()->block_x; }
 QUERN_FN i64 block_y() { return quern_host_lane()->block_y; }
 QUERN_FN void barrier() { quern_host_barrier(quern_host_lane()); }
+QUERN_FN u32 barrier_zero() {
+  barrier();
+  return 0;
+}
 QUERN_FN void warp_barrier() { quern_host_exchange(quern_host_lane(), Collective::warp_barrier, nullptr, 0, nullptr); }
 
 // Launches follow one another here.

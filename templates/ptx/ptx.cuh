@@ -1,7 +1,7 @@
 // The hardware, in one header with two bodies. Everything a template does that C++ cannot say goes through here:
 //
 //   indices      thread_x() lane() warp() block_x() block_y()      blocks are one-dimensional, warps are 32 lanes; y counts matrices
-//   barriers     barrier() warp_barrier()
+//   barriers     barrier() barrier_zero() warp_barrier()
 //   launches     wait_previous() allow_next()                      overlapping the steps of one op
 //   warp         shuffle_xor(v, mask) shuffle(v, source_lane)      all 32 lanes take part; T is 4 or 8 bytes
 //   memory       shared_memory() load_stream(p) load_cached(p) prefetch_l2(p)   loads of 1, 2, 4, 8 or 16 bytes, naturally aligned

@@ -57,16 +57,15 @@ struct Wgmma;
 #define QUERN_C_32 QUERN_C128(0)
 
 // One instruction: its shape, the type of its operands, its accumulators' text, and the numbers of the operands behind them.
-#define QUERN_WGMMA(BF16, FRAGS, SHAPE, TYPE, D, A0, A1, A2, A3, B, T)                                                     \
-  template <bool kTransposed>                                                                                              \
-  struct Wgmma<BF16, FRAGS, kTransposed> {                                                                                 \
-    static QUERN_FN void multiply(f32 (&c)[FRAGS][4], const u32 (&a)[4], const void* b, u32 chunk_bytes = 16) {            \
-      asm volatile("wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " {" D "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B \
-                   ", 1, 1, 1, " T ";"                                                                                     \
-                   : QUERN_C_##FRAGS                                                                                       \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b, chunk_bytes)),                    \
-                     "n"(kTransposed ? 1 : 0));                                                                            \
-    }                                                                                                                      \
+#define QUERN_WGMMA(BF16, FRAGS, SHAPE, TYPE, D, A0, A1, A2, A3, B, T)                                                             \
+  template <bool kTransposed>                                                                                                      \
+  struct Wgmma<BF16, FRAGS, kTransposed> {                                                                                         \
+    static QUERN_FN void multiply(f32 (&c)[FRAGS][4], const u32 (&a)[4], const void* b, u32 chunk_bytes = 16) {                    \
+      asm volatile("wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " {" D "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B    \
+                   ", 1, 1, 1, " T ";"                                                                                             \
+                   : QUERN_C_##FRAGS                                                                                               \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_descriptor(b, chunk_bytes)), "n"(kTransposed ? 1 : 0)); \
+    }                                                                                                                              \
   };
 #define QUERN_WGMMA_SHAPE(FRAGS, SHAPE, D, A0, A1, A2, A3, B, T)   \
   QUERN_WGMMA(false, FRAGS, SHAPE, "f16", D, A0, A1, A2, A3, B, T) \
