@@ -30,7 +30,7 @@ struct Driver {
   int (*cuDeviceGet)(int*, int) = nullptr;
   int (*cuDevicePrimaryCtxRetain)(void**, int) = nullptr;
   int (*cuDevicePrimaryCtxRelease)(int) = nullptr;
-  int (*cuCtxSetCurrent)(void*) = nullptr;
+  int (*cuCtxPushCurrent)(void*) = nullptr;
   int (*cuMemAlloc)(Address*, std::size_t) = nullptr;
   int (*cuMemFree)(Address) = nullptr;
   int (*cuMemcpyHtoD)(Address, const void*, std::size_t) = nullptr;
@@ -55,7 +55,7 @@ Result<Driver> load_driver(const std::string& path) {
   QUERN_TRY(find(library, "cuDeviceGet", driver.cuDeviceGet));
   QUERN_TRY(find(library, "cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain));
   QUERN_TRY(find(library, "cuDevicePrimaryCtxRelease_v2", driver.cuDevicePrimaryCtxRelease));
-  QUERN_TRY(find(library, "cuCtxSetCurrent", driver.cuCtxSetCurrent));
+  QUERN_TRY(find(library, "cuCtxPushCurrent_v2", driver.cuCtxPushCurrent));
   QUERN_TRY(find(library, "cuMemAlloc_v2", driver.cuMemAlloc));
   QUERN_TRY(find(library, "cuMemFree_v2", driver.cuMemFree));
   QUERN_TRY(find(library, "cuMemcpyHtoD_v2", driver.cuMemcpyHtoD));
@@ -77,7 +77,7 @@ class CudaMemory final : public DeviceMemory {
     QUERN_TRY(check(driver.cuDeviceGet(&device, ordinal), "opening the GPU"));
     QUERN_TRY(check(driver.cuDevicePrimaryCtxRetain(&context, device), "retaining the GPU's context"));
     auto memory = std::unique_ptr<CudaMemory>(new CudaMemory(driver, device));
-    QUERN_TRY(check(driver.cuCtxSetCurrent(context), "making the GPU's context current"));
+    QUERN_TRY(check(driver.cuCtxPushCurrent(context), "making the GPU's context current"));
     return std::unique_ptr<DeviceMemory>(std::move(memory));
   }
   ~CudaMemory() override { driver_.cuDevicePrimaryCtxRelease(device_); }
