@@ -148,7 +148,11 @@ const DeviceIdentity& Context::device() const { return impl_->parts.device->info
 const Target& Context::target() const { return impl_->target; }
 std::uint64_t Context::compile_count() const { return impl_->compiles.load(std::memory_order_relaxed); }
 
-Status Context::supports(const Problem& problem) const { return quern::supports(problem, impl_->target); }
+Status Context::supports(const Problem& problem) const {
+  QUERN_TRY(validate(problem));
+  if (is_empty(problem)) return {};  // needs no kernel
+  return quern::supports(problem, impl_->target);
+}
 
 Result<Plan> Context::plan(const Problem& problem, const PlanOptions& options) const {
   QUERN_TRY(validate(problem));

@@ -1,5 +1,7 @@
 #include "runtime/launch_args.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -40,21 +42,59 @@ Status check_pointer(const Problem& problem, const char* name, const void* point
   return {};
 }
 
-// `stride` 0 becomes `dense`; one below it would make neighbours overlap.
-Status resolve_stride(const Problem& problem, const char* name, std::int64_t stride, std::int64_t dense, const char* unit, long long* out) {
-  if (stride != 0 && stride < dense)
-    return invalid(
-        problem, std::string(name) + " is " + std::to_string(stride) + " " + unit + ", at least " + std::to_string(dense) + " are needed");
-  *out = stride == 0 ? dense : stride;
+// No view reaches further, in bytes or elements, so that no offset overflows. A problem's dense matrices never do.
+constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
+
+// One dim of a view: `count` steps of `stride`, which is `given` or, for 0, `dense`.
+struct Dim {
+  const char* matrix;
+  const char* name;
+  std::int64_t count;
+  std::int64_t given;
+  long long stride = 0;
+};
+
+std::string show(const Dim& dim, const char* unit) {
+  return std::string(dim.matrix) + " " + dim.name + " is " + std::to_string(dim.stride) + " " + unit;
+}
+
+Status resolve_stride(const Problem& problem, Dim& dim, std::int64_t dense, const char* unit) {
+  dim.stride = dim.given == 0 ? dense : dim.given;
+  if (dim.stride >= 0 && dim.stride <= kFarthest / std::max<std::int64_t>(dim.count, 1)) return {};
+  return invalid(problem, show(dim, unit) + ", needed at least 0 and at most 2^60 over its " + std::to_string(dim.count) + " steps");
+}
+
+// Whether no two rows or matrices share memory. Dims may lie in any order: in a permuted view the rows of one matrix have those of others
+// between them. So each dim, from the smallest stride on, must step over all that those below it span; the innermost is `unit_size` long.
+Status check_apart(const Problem& problem, std::array<Dim, 3> dims, std::int64_t unit_size, const char* unit) {
+  if (std::any_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim.count == 0; })) return {};
+  std::sort(dims.begin(), dims.end(), [](const Dim& a, const Dim& b) { return a.stride < b.stride; });
+  std::int64_t span = unit_size;
+  for (const Dim& dim : dims) {
+    if (dim.count <= 1) continue;
+    if (dim.stride < span) return invalid(problem, show(dim, unit) + ", at least " + std::to_string(span) + " are needed");
+    span += (dim.count - 1) * dim.stride;
+  }
   return {};
 }
 
-// Every matrix of a batch starts as aligned as the first one must: kernels load whole words from each. A stride that no index is multiplied
-// by is not looked at.
-Status check_batch_stride(const Problem& problem, const char* name, long long stride, std::int64_t batches, int alignment) {
-  if (batches <= 1 || stride % alignment == 0) return {};
-  return invalid(problem, std::string(name) + " is " + std::to_string(stride) + " bytes, batches of " +
-                              std::string(to_string(problem.layout)) + " weights need a multiple of " + std::to_string(alignment));
+// Rows of `row_size` each, then batch dims 2 and 3. A batch stride that no index is multiplied by is not looked at.
+Status resolve_strides(const Problem& problem, std::array<Dim, 3>& dims, std::int64_t row_size, const char* unit) {
+  auto& [row, dim2, dim3] = dims;
+  if (dim2.count == 1) dim2.given = 0;
+  if (dim3.count == 1) dim3.given = 0;
+  QUERN_TRY(resolve_stride(problem, row, row_size, unit));
+  if (row.stride < row_size) return invalid(problem, show(row, unit) + ", at least " + std::to_string(row_size) + " are needed");
+  QUERN_TRY(resolve_stride(problem, dim2, row.count * row.stride, unit));
+  QUERN_TRY(resolve_stride(problem, dim3, std::max(row.count * row.stride, dim2.count * dim2.stride), unit));
+  return check_apart(problem, dims, row_size, unit);
+}
+
+// Every matrix of a batch starts as aligned as the first one must: kernels load whole words from each.
+Status check_batch_stride(const Problem& problem, const Dim& dim, int alignment) {
+  if (dim.count <= 1 || dim.stride % alignment == 0) return {};
+  return invalid(problem, show(dim, "bytes") + ", batches of " + std::string(to_string(problem.layout)) + " weights need a multiple of " +
+                              std::to_string(alignment));
 }
 
 Status fill_weights(const Problem& p, const WeightView& w, KernelArgs* out) {
@@ -62,17 +102,19 @@ Status fill_weights(const Problem& p, const WeightView& w, KernelArgs* out) {
   const std::int64_t dense = row_bytes(p.type, p.k);
   QUERN_TRY(check_shape(p, "W", w.rows, w.columns, {"N", p.n}, {"K", p.k}));
   if (p.n > 0) QUERN_TRY(check_pointer(p, "W", w.data, alignment));  // out_prod over no rows is zero
-  QUERN_TRY(resolve_stride(p, "W's row_bytes", w.row_bytes, dense, "bytes", &out->w_row_bytes));
-  if (out->w_row_bytes != dense && (p.layout == Layout::planar || is_repack(p.op)))
+  const Batches batches = w_batches(p);
+  std::array<Dim, 3> dims{
+      {{"W's", "row_bytes", p.n, w.row_bytes}, {"W's", "stride2", batches.dim2, w.stride2}, {"W's", "stride3", batches.dim3, w.stride3}}};
+  QUERN_TRY(resolve_strides(p, dims, dense, "bytes"));
+  const auto& [row, dim2, dim3] = dims;
+  if (row.stride != dense && (p.layout == Layout::planar || is_repack(p.op)))
     return invalid(p,
                    "W's row_bytes is " + std::to_string(w.row_bytes) + ", planar and repacked weights are dense: " + std::to_string(dense));
-  if (out->w_row_bytes % alignment != 0 && out->w_row_bytes != dense)
+  if (row.stride != dense && row.stride % alignment != 0)
     return invalid(p, "W's row_bytes is " + std::to_string(w.row_bytes) + ", a multiple of " + std::to_string(alignment) + " is needed");
-  QUERN_TRY(resolve_stride(p, "W's stride2", w.stride2, p.n * out->w_row_bytes, "bytes", &out->w_stride2));
-  const Batches batches = w_batches(p);
-  QUERN_TRY(check_batch_stride(p, "W's stride2", out->w_stride2, batches.dim2, alignment));
-  QUERN_TRY(resolve_stride(p, "W's stride3", w.stride3, batches.dim2 * out->w_stride2, "bytes", &out->w_stride3));
-  QUERN_TRY(check_batch_stride(p, "W's stride3", out->w_stride3, batches.dim3, alignment));
+  QUERN_TRY(check_batch_stride(p, dim2, alignment));
+  QUERN_TRY(check_batch_stride(p, dim3, alignment));
+  out->w_row_bytes = row.stride, out->w_stride2 = dim2.stride, out->w_stride3 = dim3.stride;
   out->w = w.data;
   out->w_scale = w.scale;
   if (p.scale) return check_pointer(p, "W's scale", w.scale, sizeof(float));
@@ -101,19 +143,14 @@ DimensionNames y_names(Op op) {
   }
 }
 
-// Strides of a batch of `shape`-d matrices, elements apart; each 0 becomes dense. `what` is "X" or "Y".
-struct Strides {
-  long long row, dim2, dim3;
-};
-Status resolve_strides(const Problem& p, const std::string& what, Extent shape, Batches batches, const Strides& given, Strides* out) {
-  QUERN_TRY(resolve_stride(p, (what + "'s row_stride").c_str(), given.row, shape.columns, "elements", &out->row));
-  const long long matrix = (shape.rows - 1) * out->row + shape.columns;
-  QUERN_TRY(resolve_stride(p, (what + "'s stride2").c_str(), given.dim2, matrix, "elements", &out->dim2));
-  if (given.dim2 == 0) out->dim2 = shape.rows * out->row;
-  const long long dim2 = (batches.dim2 - 1) * out->dim2 + matrix;
-  QUERN_TRY(resolve_stride(p, (what + "'s stride3").c_str(), given.dim3, dim2, "elements", &out->dim3));
-  if (given.dim3 == 0) out->dim3 = batches.dim2 * out->dim2;
-  return {};
+// The dims of X or Y, resolved.
+Result<std::array<Dim, 3>> resolve_strides(const Problem& p, const char* matrix, Extent shape, Batches batches, std::int64_t row_stride,
+                                           std::int64_t stride2, std::int64_t stride3) {
+  std::array<Dim, 3> dims{{{matrix, "row_stride", shape.rows, row_stride},
+                           {matrix, "stride2", batches.dim2, stride2},
+                           {matrix, "stride3", batches.dim3, stride3}}};
+  QUERN_TRY(resolve_strides(p, dims, shape.columns, "elements"));
+  return dims;
 }
 
 Status fill_input(const Problem& p, const InputView& x, KernelArgs* out) {
@@ -121,12 +158,11 @@ Status fill_input(const Problem& p, const InputView& x, KernelArgs* out) {
   QUERN_TRY(check_shape(p, "X", x.rows, x.columns, {x_names(p.op).rows, shape.rows}, {x_names(p.op).columns, shape.columns}));
   if (shape.columns > 0) QUERN_TRY(check_pointer(p, "X", x.data, size_of(p.x_type)));
   if (p.x_transposed) std::swap(shape.rows, shape.columns);
-  Strides strides{};
-  QUERN_TRY(resolve_strides(p, "X", shape, xy_batches(p), {x.row_stride, x.stride2, x.stride3}, &strides));
+  QUERN_ASSIGN(const auto dims, resolve_strides(p, "X's", shape, xy_batches(p), x.row_stride, x.stride2, x.stride3));
   // One row for all slots of a token: the step from slot to slot is none.
-  out->ldx = p.x_broadcast ? 0 : strides.row;
-  out->x_stride2 = strides.dim2;
-  out->x_stride3 = strides.dim3;
+  out->ldx = p.x_broadcast ? 0 : dims[0].stride;
+  out->x_stride2 = dims[1].stride;
+  out->x_stride3 = dims[2].stride;
   out->x = x.data;
   return {};
 }
@@ -136,14 +172,13 @@ Status fill_output(const Problem& p, const OutputView& y, KernelArgs* out) {
   QUERN_TRY(check_shape(p, "Y", y.rows, y.columns, {y_names(p.op).rows, shape.rows}, {y_names(p.op).columns, shape.columns}));
   const Layout repacked = p.layout == Layout::gguf ? Layout::planar : Layout::gguf;
   QUERN_TRY(check_pointer(p, "Y", y.data, is_repack(p.op) ? weight_alignment(p.type, repacked) : size_of(p.y_type)));
-  Strides strides{};
-  QUERN_TRY(resolve_strides(p, "Y", shape, xy_batches(p), {y.row_stride, y.stride2, y.stride3}, &strides));
-  if (is_repack(p.op) && strides.row != shape.columns)
+  QUERN_ASSIGN(const auto dims, resolve_strides(p, "Y's", shape, xy_batches(p), y.row_stride, y.stride2, y.stride3));
+  if (is_repack(p.op) && dims[0].stride != shape.columns)
     return invalid(p,
                    "Y's row_stride is " + std::to_string(y.row_stride) + ", repacked weights are dense: " + std::to_string(shape.columns));
-  out->ldy = strides.row;
-  out->y_stride2 = strides.dim2;
-  out->y_stride3 = strides.dim3;
+  out->ldy = dims[0].stride;
+  out->y_stride2 = dims[1].stride;
+  out->y_stride3 = dims[2].stride;
   out->y = y.data;
   return {};
 }
@@ -155,8 +190,10 @@ Status fill_ids(const Problem& p, const IdsView& ids, KernelArgs* out) {
     return {};
   }
   QUERN_TRY(check_pointer(p, "ids", ids.data, sizeof(std::int32_t)));
-  out->ids = ids.data;
-  return resolve_stride(p, "ids' row_stride", ids.row_stride, p.used, "elements", &out->ids_stride);
+  std::array<Dim, 3> dims{{{"ids'", "row_stride", p.m, ids.row_stride}, {"", "", 1, 0}, {"", "", 1, 0}}};
+  QUERN_TRY(resolve_strides(p, dims, p.used, "elements"));
+  out->ids = ids.data, out->ids_stride = dims[0].stride;
+  return {};
 }
 
 Status check_bias(const Problem& p, const void* bias) {
