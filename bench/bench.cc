@@ -35,6 +35,29 @@ Status time_beside_default(const BenchParts& parts, const MeasureSettings& setti
   return {};
 }
 
+// What a program does whose back end has no product with quantized weights: cast them to f32, multiply.
+Result<std::optional<double>> time_cast_gemm(const BenchParts& parts, const Problem& problem, const MeasureSettings& settings) {
+  const ContextParts& live = parts_of(*parts.context);
+  const Problem cast{.op = Op::dequantize, .type = problem.type, .layout = problem.layout, .n = problem.n, .k = problem.k, .accuracy = Accuracy::exact};
+  QUERN_TRY(parts.measurer->prepare(cast, {.rotate = true}));
+  QUERN_ASSIGN(const Measurement dequantize,
+               parts.measurer->measure(live.kernels.default_config(cast, parts.context->target()), settings));
+  if (dequantize.verdict != Verdict::ok) return std::optional<double>();
+  const auto gemm = parts.cublas->time_product(*live.device, problem, Cublas::Operands::tf32, settings.max_samples, settings.max_seconds);
+  if (!gemm) return std::optional<double>();
+  return std::optional<double>(dequantize.us + gemm->us_median);
+}
+
+Status time_cublas(const BenchParts& parts, const Problem& problem, const MeasureSettings& settings, Row& row) {
+  const ContextParts& live = parts_of(*parts.context);
+  if (const auto timing =
+          parts.cublas->time_product(*live.device, problem, Cublas::Operands::bf16, settings.max_samples, settings.max_seconds))
+    row.bf16_us = timing->us_median;
+  if (problem.op != Op::out_prod) return {};
+  QUERN_ASSIGN(row.cast_gemm_us, time_cast_gemm(parts, problem, settings));
+  return {};
+}
+
 }  // namespace
 
 Result<Row> bench_problem(const BenchParts& parts, const Problem& problem, const MeasureSettings& settings) {
@@ -65,10 +88,9 @@ Result<Row> bench_problem(const BenchParts& parts, const Problem& problem, const
   }
   QUERN_TRY(time_beside_default(parts, lenient, default_ok, row));
   QUERN_ASSIGN(row.read_ceiling_us, parts.measurer->read_ceiling(row.bytes));
-  if (parts.cublas != nullptr && problem.op == Op::mul_mat && problem.batch2 * problem.batch3 == 1)
-    if (const auto timing =
-            parts.cublas->time_bf16(*live.device, problem.m, problem.n, problem.k, settings.max_samples, settings.max_seconds))
-      row.bf16_us = timing->us_median;
+  QUERN_ASSIGN(const KernelSource source, live.kernels.render(problem, parts.context->target(), row.config));
+  row.workspace_bytes = source.workspace_bytes;
+  if (parts.cublas != nullptr && problem.batch2 * problem.batch3 == 1) QUERN_TRY(time_cublas(parts, problem, settings, row));
   return row;
 }
 

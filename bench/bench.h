@@ -30,7 +30,9 @@ struct Row {
   std::optional<double> default_us;       // timed side by side with `us`; absent when it failed
   std::int64_t bytes = 0;                 // of the weights
   std::optional<double> read_ceiling_us;  // fastest plain read of so many bytes; absent on the host
-  std::optional<double> bf16_us;          // cuBLAS, mul_mat only; absent when not measured
+  std::size_t workspace_bytes = 0;        // of `config`: all the memory it needs besides its operands
+  std::optional<double> bf16_us;          // cuBLAS, mul_mat and out_prod; absent when not measured
+  std::optional<double> cast_gemm_us;     // out_prod: quern's own dequantize to f32, then cuBLAS in TF32; absent when not measured
 };
 
 struct BenchParts {

@@ -1,10 +1,11 @@
-// cuBLAS as a yardstick: the dense bf16 product of the same shape, timed in the same run. Opened at run time; absent is fine.
+// cuBLAS as a yardstick: the dense product of the same shape, timed in the same run. Opened at run time; absent is fine.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "quern/problem.h"
 #include "quern/result.h"
 #include "runtime/device.h"
 
@@ -22,10 +23,14 @@ class Cublas {
 
   const std::string& location() const;
 
-  // Y[M,N] = X[M,K] * W[N,K]^T in bf16 with f32 accumulation, random contents, with as many copies of W in turn as make
-  // more than three times the L2.
-  // Not thread-safe. Errors: kUnsupported on a device without CUDA, kEnvironment when memory runs out, kLaunchFailed with cuBLAS's status.
-  Result<Timing> time_bf16(Device& device, std::int64_t m, std::int64_t n, std::int64_t k, int max_samples, double max_seconds) const;
+  enum class Operands { bf16, tf32 };
+
+  // The problem's product on dense weights, without its batch: mul_mat Y[M,N] = X[M,K] * W[N,K]^T, or out_prod Y[M,K] = X[M,N] * W[N,K]. All
+  // matrices bf16, or f32 multiplied as TF32; f32 accumulation, random contents, with as many copies of W in turn as make more than three
+  // times the L2.
+  // Not thread-safe. Errors: kUnsupported on a device without CUDA or for another op, kEnvironment when memory runs out, kLaunchFailed with
+  // cuBLAS's status.
+  Result<Timing> time_product(Device& device, const Problem& problem, Operands operands, int max_samples, double max_seconds) const;
 
  private:
   struct Api;

@@ -119,7 +119,9 @@ Json row_json(const bench::Row& r) {
           {"unstable", r.unstable},
           {"bytes", r.bytes},
           {"read_ceiling_us", json_or_null(r.read_ceiling_us)},
+          {"workspace_bytes", r.workspace_bytes},
           {"bf16_us", json_or_null(r.bf16_us)},
+          {"cast_gemm_us", json_or_null(r.cast_gemm_us)},
           {"default_config", to_string(r.default_config)},
           {"default_us", json_or_null(r.default_us)},
           {"peers", Json::object()}};
@@ -146,21 +148,25 @@ void print_rows(const std::vector<bench::Row>& rows, int columns) {
                {"read", Align::right},
                {"of read", Align::right},
                {"bf16", Align::right},
+               {"cast", Align::right},
+               {"extra", Align::right},
                {"default", Align::right},
                {"config", Align::left, true}});
   for (const auto& r : rows) {
     if (r.verdict != Verdict::ok) {
-      table.add({short_text(r.problem), "-", "-", "-", "-", "-", "-", std::string(to_string(r.verdict)) + ": " + r.reason});
+      table.add({short_text(r.problem), "-", "-", "-", "-", "-", "-", "-", "-", std::string(to_string(r.verdict)) + ": " + r.reason});
       continue;
     }
     const std::string share = r.read_ceiling_us ? fmt::format("{:.0f}%", *r.read_ceiling_us / r.us * 100) : "-";
     const std::string from = r.provenance == Provenance::exact ? "" : fmt::format("({}) ", to_string(r.provenance));
     table.add({short_text(r.problem), human_us(r.us) + (r.unstable ? "?" : ""), human_us(r.us_l2_warm), optional_us(r.read_ceiling_us),
-               share, optional_us(r.bf16_us), optional_us(r.default_us), from + to_string(r.config)});
+               share, optional_us(r.bf16_us), optional_us(r.cast_gemm_us), human_bytes(static_cast<double>(r.workspace_bytes)),
+               optional_us(r.default_us), from + to_string(r.config)});
   }
   fmt::print("{}", table.render(columns));
   fmt::print(
-      "us: whole op, weights rotating; warm: weights in the L2; read: plain read of the weights' bytes; bf16: cuBLAS on dense weights\n");
+      "us: whole op, weights rotating; warm: weights in the L2; read: plain read of the weights' bytes; bf16: cuBLAS on dense weights\n"
+      "cast: dequantize to f32, then cuBLAS in TF32; extra: workspace\n");
 }
 
 void print_launch(const LaunchFigures& launch) {

@@ -19,12 +19,13 @@
 #include "tools/progress.h"
 #include "tools/table.h"
 #include "tuner/gguf.h"
+#include "tuner/verify.h"
 #include "tuner/worker.h"
 
 namespace quern::tools {
 namespace {
 
-constexpr unsigned kMostWorkers = 8;
+constexpr unsigned kMostWorkers = 16;
 
 struct Options {
   std::string device;
@@ -125,6 +126,34 @@ std::string summary(const std::vector<SweepResult>& results, int columns) {
   return table.render(columns);
 }
 
+// One row per accuracy class of what passed: how near its worst cases came to its bars (tuner/verify.h). Only f32 outputs without a bias:
+// in the others the rounding of the output, which the bars do not count, is most of the error.
+std::string class_summary(const std::vector<SweepResult>& results, int columns) {
+  struct Worst {
+    std::int64_t cases = 0;
+    double nmse = 0, element = 0;
+  };
+  std::map<Accuracy, Worst> rows;
+  for (const auto& r : results) {
+    const Problem& p = r.at.problem;
+    if (r.outcome != SweepResult::Outcome::passed || p.y_type != DType::f32 || p.bias) continue;
+    Worst& worst = rows[p.accuracy];
+    ++worst.cases;
+    worst.nmse = std::max(worst.nmse, r.nmse);
+    worst.element = std::max(worst.element, r.max_error);
+  }
+  using Align = Table::Align;
+  Table table({{"class"}, {"cases", Align::right}, {"worst nmse", Align::right}, {"bar", Align::right}, {"worst element", Align::right},
+               {"bar", Align::right}});
+  for (const auto& [accuracy, worst] : rows) {
+    const AccuracyBars bars = accuracy_bars(accuracy);
+    table.add({std::string(to_string(accuracy)), std::to_string(worst.cases), fmt::format("{:.1e}", worst.nmse),
+               fmt::format("{:.0e}", bars.nmse), fmt::format("{:.1e}", worst.element), fmt::format("{:.0e}", bars.worst)});
+  }
+  return table.render(columns) +
+         "f32 outputs without a bias; an element's error is relative to its sum of |w x|\n";
+}
+
 std::string failure_text(const SweepResult& r) {
   return fmt::format("FAILED {} with {}: {}: {}", to_string(r.at.problem), to_string(r.at.config), to_string(r.verdict), r.reason);
 }
@@ -148,7 +177,7 @@ int report(const std::vector<SweepResult>& results, const DeviceInfo& device, co
     for (const auto& r : results) object["cases"].push_back(case_json(r));
     print_json(object);
   } else {
-    fmt::print("{}, seed {}\n{}", to_string(device.identity), options.seed, summary(results, columns));
+    fmt::print("{}, seed {}\n{}\n{}", to_string(device.identity), options.seed, summary(results, columns), class_summary(results, columns));
     fmt::print("{} passed, {} failed, {} skipped\n", sum.passed, sum.failed, sum.skipped);
   }
   if (!options.junit.empty())

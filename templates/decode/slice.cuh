@@ -27,6 +27,16 @@ QUERN_FN typename D::Slice load_slice(const View& view, int s) {
   return D::load(view, static_cast<int>(static_cast<u32>(s) / D::kSlices), static_cast<int>(static_cast<u32>(s) % D::kSlices));
 }
 
+// Keeps what is made of the slices behind the barrier that returned `zero` (ptx::barrier_zero): the compiler would hoist the first
+// instructions above it, and what they wait for would hold up the barrier.
+template <class Slice, int kCount>
+QUERN_FN void hold_until(u32 zero, Slice (&slices)[kCount]) {
+  static_assert(sizeof(Slice) % 4 == 0);
+  QUERN_UNROLL
+  for (int u = 0; u < kCount; ++u) QUERN_UNROLL
+  for (int i = 0; i < static_cast<int>(sizeof(Slice) / 4); ++i) reinterpret_cast<u32*>(&slices[u])[i] ^= zero;
+}
+
 // Byte `e` of a packed quad as an exact f32, bias removed.
 template <class D>
 QUERN_FN f32 byte_value(u32 quad, int e) {

@@ -86,14 +86,6 @@ struct WeightTile {
     for (int u = 0; u < kPerThread; ++u) load_guarded(u, args, n0, end, k0);
   }
 
-  // Keeps the decoding behind the barrier that returned `zero`.
-  QUERN_FN void hold(u32 zero) {
-    static_assert(sizeof(Slice) % 4 == 0);
-    QUERN_UNROLL
-    for (int u = 0; u < kPerThread; ++u) QUERN_UNROLL
-    for (int i = 0; i < static_cast<int>(sizeof(Slice) / 4); ++i) reinterpret_cast<u32*>(&slice[u])[i] ^= zero;
-  }
-
   // Decodes two quads of a slice: piece 4*u + i holds quads 2i and 2i+1 of slice u.
   static constexpr int kPieces = 4 * kPerThread;
   QUERN_FN void store_piece(int piece, u8* tile, i64 k0) const {

@@ -54,7 +54,7 @@ struct WgmmaT {
       Fragments::template prefetch<T.tile_m, G.threads()>(args, s.w.thread, at.m0, n + kPrefetched * G.kRun);
     }
     ptx::fence_proxy_async();
-    s.w.hold(ptx::barrier_zero());
+    hold_until(ptx::barrier_zero(), s.w.slice);
     ptx::wgmma_fence();
     if constexpr (G.spread == 0) {
       QUERN_UNROLL
