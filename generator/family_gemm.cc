@@ -1,5 +1,7 @@
-// gemm: tensor-core GEMM, decoding weights in registers. f16 operands meet `tight`, bf16 operands `normal`.
+// gemm: tensor-core GEMM, decoding weights in registers. f16 operands meet `tight`, bf16 operands `normal`. mul_mat_id is the same product
+// per tile of rows that share an expert.
 #include <algorithm>
+#include <bit>
 
 #include "generator/families.h"
 #include "generator/family_support.h"
@@ -28,7 +30,19 @@ GemmGeometry geometry_of(ConfigReader& reader) {
 
 Accuracy accuracy_of(const GemmGeometry& g) { return g.bf16 ? Accuracy::normal : Accuracy::tight; }
 
-// The reason why not, or an empty string.
+bool is_routed(const Problem& p) { return p.op == Op::mul_mat_id; }
+
+// The rows that tiles are chosen for. Of mul_mat_id: those of an expert on average, a quarter more because experts' shares scatter, as a
+// power of two: most experts then fit one tile, and their weights are decoded once.
+std::int64_t tile_rows(const Problem& p) {
+  if (!is_routed(p)) return std::max<std::int64_t>(p.m, 1);
+  const std::int64_t average = std::clamp<std::int64_t>(ceil_div(p.m * p.used, p.experts), 1, 4096);
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(ceil_div(5 * average, 4))));
+}
+RoutedTiles routed_tiles(const Problem& p, const GemmGeometry& g) { return {p.m * p.used, p.experts, g.tile_m()}; }
+long long shared_bytes(const Problem& p, const GemmGeometry& g) { return is_routed(p) ? g.routed_shared_bytes() : g.shared_bytes(); }
+
+// The reason why not, or an empty string. `p` has the rows that tiles are chosen for as its m.
 std::string check(const Problem& p, long long shared_limit, const Config& config) {
   ConfigReader reader(config);
   GemmGeometry g = geometry_of(reader);
@@ -46,11 +60,13 @@ std::string check(const Problem& p, long long shared_limit, const Config& config
   // A wide problem wants wide tiles: narrow ones read the weights once per 8 tokens.
   if (p.m >= 64 && g.tile_m() < 32) return is("8 * frags_m * warps_m", g.tile_m()) + "at least 32 for m of 64 and more";
   if (g.warps_k > 1 && g.tile_m() > 64) return is("warps_k", g.warps_k) + "1 for tiles of more than 64 tokens";
+  if (g.split_k > 1 && is_routed(p)) return is("split_k", g.split_k) + "1 for mul_mat_id";
   if (g.split_k > 1 && p.m > 128) return is("split_k", g.split_k) + "1 for m above 128";
   if (static_cast<long long>(g.split_k) * g.warps_k > std::max(1LL, ceil_div(p.k, GemmGeometry::kRun)))
     return is("split_k * warps_k", g.split_k * g.warps_k) + "at most the " + std::to_string(ceil_div(p.k, GemmGeometry::kRun)) +
            " runs along k";
-  if (g.shared_bytes() > shared_limit) return is("shared memory", g.shared_bytes()) + "at most " + std::to_string(shared_limit) + " bytes";
+  if (shared_bytes(p, g) > shared_limit)
+    return is("shared memory", shared_bytes(p, g)) + "at most " + std::to_string(shared_limit) + " bytes";
   return {};
 }
 
@@ -59,19 +75,21 @@ class Gemm final : public Family {
   std::string_view name() const override { return "gemm"; }
 
   Status supports(const Problem& p, const Target& target) const override {
-    QUERN_TRY(supports_op(name(), p, Op::mul_mat));
-    QUERN_TRY(supports_batch(name(), xy_batches(p).count()));
+    QUERN_TRY(supports_op(name(), p, is_routed(p) ? Op::mul_mat_id : Op::mul_mat));
+    if (!is_routed(p)) QUERN_TRY(supports_batch(name(), xy_batches(p).count()));
     QUERN_TRY(supports_rows(name(), p));
     QUERN_TRY(supports_accuracy(name(), p, Accuracy::tight));
     QUERN_TRY(supports_slices(name(), p));
     if (!limits_of(target).tensor_cores_bf16)
       return unsupported(name(), "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k16 and cp.async");
+    // Rows of Y and their number are 32-bit in the tiles of mul_mat_id.
+    if (is_routed(p)) return supports_grid(name(), std::max((p.m * p.used / 8 + p.experts) * (p.n / 16 + 1), p.m * p.used + p.experts + 1));
     return supports_grid(name(), (p.m / 8 + 1) * (p.n / 16 + 1) * 8);
   }
 
   SearchSpace space(const Problem& p, const Target& target) const override {
     Problem shape = p;
-    shape.m = std::max<std::int64_t>(p.m, 1);
+    shape.m = tile_rows(p);
     long long limit = limits_of(target).shared_bytes_per_block;
     std::vector<Parameter> parameters{
         {"warps_n", {1, 2, 4, 8}, 4},     {"warps_m", {1, 2}, 1},   {"warps_k", {1, 2, 4, 8}, 1}, {"frags_n", {1, 2, 4}, 1},
@@ -86,7 +104,7 @@ class Gemm final : public Family {
     GemmGeometry g = geometry_of(reader);
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
-    text.include("families/activations.cuh").include("families/gemm.cuh").problem_types();
+    text.include("families/activations.cuh").include(is_routed(p) ? "families/route.cuh" : "families/gemm.cuh").problem_types();
     text.geometry("GemmGeometry", {{"warps_n", g.warps_n},
                                    {"warps_m", g.warps_m},
                                    {"warps_k", g.warps_k},
@@ -96,6 +114,7 @@ class Gemm final : public Family {
                                    {"split_k", g.split_k},
                                    {"bf16", g.bf16}});
     if (is_empty(p)) return std::move(text).finish(0, accuracy_of(g));
+    if (is_routed(p)) return render_routed(std::move(text), p, g);
     std::string prepare = std::to_string(kPrepareThreads), sum = std::to_string(kSumThreads);
     text.kernel_per_matrix(
         step("quern_prepare", p.m, kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
@@ -109,14 +128,28 @@ class Gemm final : public Family {
   }
 
  private:
+  static Result<KernelSource> render_routed(SourceText text, const Problem& p, const GemmGeometry& g) {
+    const RoutedTiles routed = routed_tiles(p, g);
+    const long long x_rows = p.x_broadcast ? p.m : p.m * p.used, behind = g.partials(x_rows, p.k);
+    const std::string broadcast = p.x_broadcast ? "true" : "false";
+    text.kernel(step("quern_prepare", p.experts + 1 + x_rows, kPrepareThreads, kPrepareThreads / kWarpLanes * 8), 1,
+                "quern::route_and_prepare<Weight, X, Y, " + broadcast + ", kGeometry, " + std::to_string(kPrepareThreads) + ">(args);");
+    text.kernel(overlapping(step("quern_gemm", routed.tiles() * g.tiles_n(p.n), g.threads(), g.routed_shared_bytes())), 1,
+                "quern::routed_gemm<Weight, Layout, Out, " + broadcast + ", kGeometry>(args);");
+    return std::move(text).finish(static_cast<std::size_t>(behind + routed.bytes()), accuracy_of(g));
+  }
+
   static void choose_defaults(std::vector<Parameter>& parameters, const Problem& p, const Constraint& constraint) {
     DefaultChooser choose{"gemm", parameters, constraint};
     // Start from what is allowed for every m: one fragment of 8 tokens up to m = 63, four fragments from there.
     if (p.m >= 64) choose.start("frags_m", 4);
     choose.wish("bf16", p.accuracy >= Accuracy::normal ? 1 : 0);
-    if (p.m <= 64) {
-      for (int f : {2, 4, 8})
-        if (8 * f <= round_up(p.m, 8)) choose.wish("frags_m", f);
+    for (int f : {2, 4, 8})
+      if (8 * f <= round_up(p.m, 8)) choose.wish("frags_m", f);
+    // Experts multiply the blocks. Where there are two for each SM of a large GPU, warps side by side along N read the activations least
+    // often: at 64 tokens and 32 rows of W a block stages seven times the bytes of its Q4_0 weights.
+    const bool many_blocks = is_routed(p) && ceil_div(p.n, 128) * p.experts >= 264;
+    if (p.m <= 64 && !many_blocks) {
       // Two runs of weights are in registers at a time: 32 f32 words per slice leave no room for a second fragment, and 16-bit ones none
       // for the addresses of eight warps' share of 64 tokens (compile_only_test holds every default to no spills).
       const int slice_bytes = kSliceWeights * info(p.type).block_bytes / info(p.type).block_elements;
@@ -128,8 +161,8 @@ class Gemm final : public Family {
     } else {
       // 64 accumulators per lane, or 32 where a slice takes many registers: dense types, and types whose blocks are in more than three
       // planes.
-      choose.wish("frags_m", 8);
-      choose.wish("frags_n", is_dense(p.type) || planar::fields(static_cast<unsigned>(p.type)).count > 3 ? 1 : 2);
+      const bool wide = planar::fields(static_cast<unsigned>(p.type)).count > 3 && p.m > 16;
+      choose.wish("frags_n", is_dense(p.type) || wide ? 1 : 2);
       choose.wish("warps_m", p.m > 128 ? 2 : 1);
     }
     choose.wish("stages", 3);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -258,11 +259,18 @@ Status check_split(Cursor& cursor, std::uint32_t type) {
                              std::to_string(parts) + " files; merge them into one file first");
 }
 
-Status read_entry(Cursor& cursor, GgufContents& contents, std::unordered_set<std::string>& keys) {
+// What the metadata names before the whole of it is read.
+struct Entries {
+  std::unordered_set<std::string> keys;
+  std::unordered_map<std::string, std::uint32_t> experts_used;  // by key: the architecture may come after it
+};
+constexpr std::string_view kExpertsUsed = ".expert_used_count";
+
+Status read_entry(Cursor& cursor, GgufContents& contents, Entries& entries) {
   const std::uint64_t at = cursor.offset();
   QUERN_ASSIGN(const std::string key, cursor.read_string(kMaxNameBytes, "metadata key"));
   if (key.empty()) return corrupt(at, "metadata key is empty");
-  if (!keys.insert(key).second) return corrupt(at, "metadata key " + quoted(key) + " appears twice");
+  if (!entries.keys.insert(key).second) return corrupt(at, "metadata key " + quoted(key) + " appears twice");
   const std::uint64_t type_at = cursor.offset();
   QUERN_ASSIGN(const std::uint32_t type, cursor.read<std::uint32_t>("value type of metadata " + quoted(key)));
   QUERN_TRY(check_value_type(type_at, type, key));
@@ -270,6 +278,10 @@ Status read_entry(Cursor& cursor, GgufContents& contents, std::unordered_set<std
   if (key == "general.name") return read_text(cursor, type, key, contents.name);
   if (key == "general.alignment") return read_alignment(cursor, type, contents.alignment);
   if (key == "split.count") return check_split(cursor, type);
+  if (key.ends_with(kExpertsUsed) && type == kU32) {
+    QUERN_ASSIGN(entries.experts_used[key], cursor.read<std::uint32_t>("metadata " + quoted(key)));
+    return {};
+  }
   return skip_value(cursor, type, key, 0);
 }
 
@@ -393,8 +405,11 @@ Result<GgufContents> parse(const Source& source) {
   GgufContents contents;
   contents.file_bytes = source.size();
   QUERN_ASSIGN(const Counts counts, read_header(cursor, contents));
-  std::unordered_set<std::string> keys, names;
-  for (std::uint64_t i = 0; i < counts.entries; ++i) QUERN_TRY(read_entry(cursor, contents, keys));
+  Entries entries;
+  for (std::uint64_t i = 0; i < counts.entries; ++i) QUERN_TRY(read_entry(cursor, contents, entries));
+  if (const auto used = entries.experts_used.find(contents.architecture + std::string(kExpertsUsed)); used != entries.experts_used.end())
+    contents.experts_used = used->second;
+  std::unordered_set<std::string> names;
   std::vector<TensorInfo> infos;
   for (std::uint64_t i = 0; i < counts.tensors; ++i) {
     QUERN_ASSIGN(TensorInfo info, read_tensor_info(cursor, names));

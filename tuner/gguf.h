@@ -38,8 +38,9 @@ struct GgufTensor {
 
 struct GgufContents {
   std::uint32_t version = 0;
-  std::string architecture;  // general.architecture; empty when absent
-  std::string name;          // general.name; empty when absent
+  std::string architecture;                   // general.architecture; empty when absent
+  std::string name;                           // general.name; empty when absent
+  std::optional<std::uint32_t> experts_used;  // <architecture>.expert_used_count; absent too when it is no u32
   std::uint32_t alignment = 32;
   std::uint64_t data_offset = 0;  // absolute start of the data section
   std::uint64_t file_bytes = 0;

@@ -231,7 +231,9 @@ std::vector<Problem> problems_of_model(const Model& model, const ModelProblemOpt
       p.type = group.type;
       p.n = group.n;
       p.k = group.k;
-      if (op == Op::mul_mat_id) continue;  // a plain matrix has no experts
+      // Experts are multiplied by routed rows alone; what moves no arithmetic works on one of them at a time.
+      if (is_product(op) && (op == Op::mul_mat_id) != (group.experts > 1)) continue;
+      if (op == Op::mul_mat_id) p.experts = group.experts, p.used = model.experts_used, p.x_broadcast = group.x_broadcast;
       if (op == Op::to_planar || op == Op::to_gguf) {
         p.layout = op == Op::to_planar ? Layout::gguf : Layout::planar;
         p.accuracy = Accuracy::exact;

@@ -2,9 +2,10 @@
 //
 //   [ {"op": "mul_mat", "type": "q4_0", "n": 4096, "k": 4096, "m": 1}, ... ]
 //
-// Required: op, type, n, k, and m for mul_mat. Optional, with their defaults:
+// Required: op, type, n, k, and m for products. Optional, with their defaults:
 //   layout "planar" ("gguf" for to_planar)   x_dtype "f32"   y_dtype "f32"   bias false   class "normal" ("exact" for what moves no
 //   arithmetic) batch 1, or [batch2, batch3]             ratio 1, or [ratio2, ratio3]    epilogue "none"
+//   x_transposed false   scale false   experts 1   used 1   x_broadcast false
 // Unknown keys are errors: a misspelt option must not be tuned away silently.
 #pragma once
 
@@ -27,9 +28,10 @@ Result<std::vector<Problem>> read_problems_file(const std::string& path);
 // One problem a line; fields at their default are left out. parse_problems_json reads it back to equal problems.
 std::string problems_to_json(std::span<const Problem> problems);
 
-// The problems of a model: its matrices times `ops`, `layouts` and, for mul_mat, `ms`. Duplicates are dropped, the order is the model's.
+// The problems of a model: its matrices times `ops`, `layouts` and, for products, `ms`. mul_mat_id is for experts, the other products for
+// plain matrices. Duplicates are dropped, the order is the model's.
 struct ModelProblemOptions {
-  std::vector<Op> ops = {Op::mul_mat};
+  std::vector<Op> ops = {Op::mul_mat, Op::mul_mat_id};
   std::vector<Layout> layouts = {Layout::planar};
   std::vector<std::int64_t> ms = {1, 8, 64, 512};
   DType x_type = DType::f32;

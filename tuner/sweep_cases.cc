@@ -332,7 +332,8 @@ std::vector<SweepCase> sweep_model_cases(const std::string& gguf_path, const Mod
       c.problem.type = group.type;
       c.problem.n = std::min(rows, group.n);
       c.problem.k = group.k;
-      c.data.first_row = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(group.n - c.problem.n + 1)));
+      // Rows of any of the experts, or of two neighbours.
+      c.data.first_row = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(group.n * group.experts - c.problem.n + 1)));
       for (const Op op : {Op::dequantize, Op::to_planar, Op::to_gguf, Op::mul_mat, Op::out_prod})
         for (const Layout layout : {Layout::gguf, Layout::planar})
           for (const std::int64_t m : is_product(op) ? std::vector<std::int64_t>{1, 9} : std::vector<std::int64_t>{1}) {

@@ -101,17 +101,11 @@ struct TiledPlace {
   }
 };
 
-// One block per row of X, in the order and place that `place` says: bf16 as is, or f16 scaled by the row's power of two. Rows past m are
-// zeros.
+// Row m of the workspace from one row of X, by a block, in the order and place that `place` says: bf16 as is, or f16 scaled by the row's
+// power of two. Zeros where the row is not `inside` X.
 template <class D, class X, bool kBf16, int kThreads, class Place>
-QUERN_FN void fragment_activations(const KernelArgs& args, const Place& place) {
-  ptx::allow_next();
-  i64 m = ptx::block_x();
-  bool inside = m < args.m;
-  const X* row = static_cast<const X*>(args.x) + (inside ? m * args.ldx : 0);
+QUERN_FN void fragment_row(const KernelArgs& args, const Place& place, i64 m, const X* row, bool inside, bool wide) {
   u8* store = static_cast<u8*>(args.workspace);
-  bool wide = rows_are_wide<X>(args.x, args.ldx);
-
   f32 scale = 1.0f, inverse = 1.0f;
   if constexpr (!kBf16) {
     f32 absmax = 0;
@@ -152,6 +146,16 @@ QUERN_FN void fragment_activations(const KernelArgs& args, const Place& place) {
     place.at(store, m, run, quad, 0)[t] = low;
     place.at(store, m, run, quad, 1)[t] = high;
   }
+}
+
+// One block per row of X. Rows past m are zeros.
+template <class D, class X, bool kBf16, int kThreads, class Place>
+QUERN_FN void fragment_activations(const KernelArgs& args, const Place& place) {
+  ptx::allow_next();
+  i64 m = ptx::block_x();
+  bool inside = m < args.m;
+  const X* row = static_cast<const X*>(args.x) + (inside ? m * args.ldx : 0);
+  fragment_row<D, X, kBf16, kThreads>(args, place, m, row, inside, rows_are_wide<X>(args.x, args.ldx));
 }
 
 }  // namespace quern

@@ -9,6 +9,23 @@
 
 namespace quern {
 
+// Where a block's tokens are: those of mul_mat follow one another in X and in Y. RoutedTile, of mul_mat_id, is in route.cuh.
+struct PlainRows {
+  i64 first;  // the number of the block's first token
+
+  // How many rows of prepared activations there are in the workspace.
+  static QUERN_FN i64 prepared(const KernelArgs& args) { return args.m; }
+  QUERN_FN bool has(const KernelArgs& args, i64 m) const { return m < args.m; }
+  // A token's row of prepared activations.
+  QUERN_FN i64 source(i64 m) const { return m; }
+  // Its row of Y, for store().
+  QUERN_FN i64 output(i64 m) const { return m; }
+  template <class Out>
+  static QUERN_FN void store(const KernelArgs& args, i64 row, i64 n, f32 value) {
+    Out::store(args, row, n, value);
+  }
+};
+
 template <class D, class Layout, class Out, GemmGeometry G>
 struct Gemm {
   static constexpr bool kBf16 = G.bf16 != 0;
@@ -17,7 +34,7 @@ struct Gemm {
   using Slice = typename D::Slice;
 
   struct Tile {
-    i64 n0, m0;      // first weight row and token of the block
+    i64 n0, m0;      // first weight row of the block, and its first token where tiles follow one another
     int begin, end;  // steps along K
     int split;
     int warp_n, warp_m, warp_k;
@@ -26,11 +43,10 @@ struct Gemm {
     Slice slice[G.frags_n][2];  // rows g and g+8 of each fragment
   };
 
-  static QUERN_FN Tile tile(const KernelArgs& args) {
-    i64 index = ptx::block_x();
-    i64 tiles_m = G.tiles_m(args.m);
+  // Token tiles are the innermost part of a block's number: W is reused in L2.
+  static QUERN_FN Tile tile(const KernelArgs& args, i64 index, i64 tiles_m) {
     int steps = static_cast<int>(G.steps(args.k));
-    i64 tile_m = index % tiles_m, tile_n = index / (tiles_m * G.split_k);  // tokens innermost: W is reused in L2
+    i64 tile_m = index % tiles_m, tile_n = index / (tiles_m * G.split_k);
     int split = static_cast<int>(index / tiles_m % G.split_k);
     int per_split = (steps + G.split_k - 1) / G.split_k, end = (split + 1) * per_split;
     int warp = ptx::warp();
@@ -52,8 +68,9 @@ struct Gemm {
   }
 
   // 16-byte pieces of a token's run are XOR-ed with the token's low three bits: the eight rows of an ldmatrix hit all 32 banks.
-  static QUERN_FN void stage_activations(u8* stage, const KernelArgs& args, const Tile& t, int step) {
-    FragmentActivations layout{args.m, args.k};
+  template <class Rows>
+  static QUERN_FN void stage_activations(u8* stage, const KernelArgs& args, const Rows& rows, int step) {
+    FragmentActivations layout{Rows::prepared(args), args.k};
     constexpr int kPieces = G.warps_k * G.tile_m() * (kRowBytes / 16);
     QUERN_UNROLL
     for (int base = 0; base < kPieces; base += G.threads()) {
@@ -61,9 +78,10 @@ struct Gemm {
       if (kPieces % G.threads() != 0 && i >= kPieces) break;
       int piece = i % (kRowBytes / 16), token = i / (kRowBytes / 16) % G.tile_m(), group = i / (kRowBytes / 16 * G.tile_m());
       int run = step * G.warps_k + group;
-      i64 m = t.m0 + token;
-      bool inside = m < args.m && run * G.kRun < layout.k_padded();
-      const u8* from = static_cast<const u8*>(args.workspace) + (inside ? (m * layout.k_padded() + run * G.kRun) * 2 + piece * 16 : 0);
+      i64 m = rows.first + token;
+      bool inside = rows.has(args, m) && run * G.kRun < layout.k_padded();
+      const u8* from =
+          static_cast<const u8*>(args.workspace) + (inside ? (rows.source(m) * layout.k_padded() + run * G.kRun) * 2 + piece * 16 : 0);
       ptx::cp_async_zero16(stage + group * kGroupBytes + token * kRowBytes + ((piece ^ (token & 7)) * 16), from, inside ? 16 : 0);
     }
   }
@@ -124,17 +142,19 @@ struct Gemm {
     }
   }
 
-  static QUERN_FN void store(f32 (&c)[G.frags_n][G.frags_m][4], const KernelArgs& args, const Tile& t) {
-    FragmentActivations layout{args.m, args.k};
+  template <class Rows>
+  static QUERN_FN void store(f32 (&c)[G.frags_n][G.frags_m][4], const KernelArgs& args, const Tile& t, const Rows& rows) {
+    FragmentActivations layout{Rows::prepared(args), args.k};
     const f32* scales = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + layout.scales());
     f32* partial =
         reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + G.partials(args.m, args.k)) + static_cast<i64>(t.split) * args.m * args.n;
     QUERN_UNROLL
     for (int j = 0; j < G.frags_m; ++j) QUERN_UNROLL
     for (int e = 0; e < 2; ++e) {
-      i64 m = t.m0 + (t.warp_m * G.frags_m + j) * 8 + ptx::lane() % 4 * 2 + e;
-      if (m >= args.m) continue;
-      f32 scale = G.bf16 ? 1.0f : ptx::load_cached(scales + m);
+      i64 m = rows.first + (t.warp_m * G.frags_m + j) * 8 + ptx::lane() % 4 * 2 + e;
+      if (!rows.has(args, m)) continue;
+      f32 scale = G.bf16 ? 1.0f : ptx::load_cached(scales + rows.source(m));
+      i64 row = rows.output(m);
       QUERN_UNROLL
       for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
       for (int h = 0; h < 2; ++h) {
@@ -144,14 +164,20 @@ struct Gemm {
         if constexpr (G.split_k > 1)
           partial[m * args.n + n] = value;
         else
-          Out::store(args, m, n, value);
+          Rows::template store<Out>(args, row, n, value);
       }
     }
   }
 
   static QUERN_FN void run(const KernelArgs& args) {
     ptx::allow_next();
-    Tile t = tile(args);
+    i64 index = ptx::block_x();
+    Tile t = tile(args, index, G.tiles_m(args.m));
+    run_tile(args, t, PlainRows{t.m0});
+  }
+
+  template <class Rows>
+  static QUERN_FN void run_tile(const KernelArgs& args, const Tile& t, const Rows& rows) {
     u8* stages = ptx::shared_memory();
     f32 c[G.frags_n][G.frags_m][4] = {};
 
@@ -160,7 +186,7 @@ struct Gemm {
     ptx::wait_previous();
     QUERN_UNROLL
     for (int i = 0; i < G.stages - 1; ++i) {
-      if (t.begin + i < t.end) stage_activations(stages + i * G.stage_bytes(), args, t, t.begin + i);
+      if (t.begin + i < t.end) stage_activations(stages + i * G.stage_bytes(), args, rows, t.begin + i);
       ptx::cp_async_commit();
     }
     int read = 0, write = G.stages - 1;
@@ -168,7 +194,7 @@ struct Gemm {
       ptx::cp_async_wait<G.stages - 2>();
       ptx::barrier();
       int ahead = step + G.stages - 1;
-      if (ahead < t.end) stage_activations(stages + write * G.stage_bytes(), args, t, ahead);
+      if (ahead < t.end) stage_activations(stages + write * G.stage_bytes(), args, rows, ahead);
       ptx::cp_async_commit();
       Weights now = next;
       if (step + 1 < t.end) load_weights(next, args, t, step + 1);
@@ -181,7 +207,7 @@ struct Gemm {
       reduce_warps(c, t);
       if (t.warp_k != 0) return;
     }
-    store(c, args, t);
+    store(c, args, t, rows);
   }
 };
 

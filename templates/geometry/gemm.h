@@ -35,6 +35,24 @@ struct GemmGeometry {
   constexpr long long workspace_bytes(long long m, long long n, long long k) const {
     return partials(m, k) + (split_k > 1 ? 4LL * split_k * m * n : 0);
   }
+  // Of mul_mat_id: behind the stages 8 bytes per token for where its output goes, and 4 for its row of prepared activations.
+  constexpr int routed_shared_bytes() const { return shared_bytes() + 12 * tile_m(); }
+};
+
+// What routing leaves behind the prepared activations: 16 bytes per token tile {expert, first, end, 0}, and the rows of Y, 4 bytes each,
+// those of an expert next to one another and ascending, from `first` of its first tile to `end` of its last. A tile's rows are of one
+// expert.
+//
+// Expert e, whose first row is number r there, has the tiles from r / tile_m + e on. That is room for any number of rows, since
+// floor((r + c) / t) + 1 - floor(r / t) >= ceil(c / t), and needs r alone: no expert waits for the others' counts. What is left over is
+// empty.
+struct RoutedTiles {
+  long long rows, experts;
+  int tile_m;
+  constexpr long long first_tile(long long expert, long long row) const { return row / tile_m + expert; }
+  constexpr long long tiles() const { return first_tile(experts, rows); }
+  constexpr long long order() const { return 16 * tiles(); }
+  constexpr long long bytes() const { return order() + 4 * rows; }
 };
 
 }  // namespace quern

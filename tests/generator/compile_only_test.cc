@@ -112,6 +112,19 @@ TEST_F(CompileOnly, DequantizeAndRepackForEveryTypeOnTheOldestAndTheNewest) {
   compile_all();
 }
 
+// Routed rows by tensor cores: each type, the architectures rotating.
+TEST_F(CompileOnly, TheDefaultRoutedGemmOfEveryType) {
+  const auto types = test::decodable_types();
+  for (std::size_t t = 0; t < types.size(); ++t) {
+    Problem p = mul_mat(types[t], t % 2 ? Layout::planar : Layout::gguf, t % 3 == 0 ? 64 : 512, 768, 2048);
+    p.op = Op::mul_mat_id, p.experts = 128, p.used = 8, p.x_broadcast = t % 2 == 0, p.bias = t % 5 == 0, p.scale = t % 4 == 0;
+    p.x_type = DType(t % 3);
+    add_default(p, kArchitectures[1 + t % (std::size(kArchitectures) - 1)], "gemm");
+  }
+  EXPECT_GT(jobs_.size(), types.size() / 2);
+  compile_all();
+}
+
 // What runs untuned runs out of registers nowhere.
 TEST_F(CompileOnly, TheDefaultConfigsDoNotSpill) {
   for (const Target& target : {cuda(80), cuda(90, true), cuda(120)})

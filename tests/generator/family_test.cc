@@ -183,6 +183,22 @@ TEST(Families, ARefusalNamesThePropertyThatIsLacking) {
   EXPECT_EQ(reason("repack", p, target), "repack: layout is gguf, to_gguf reads planar");
 }
 
+TEST(Families, RoutedRowsAreNotSplitAlongK) {
+  const Problem plain = mul_mat(WeightType::q4_0, Layout::planar, 9, 64, 4096);
+  Problem routed = plain;
+  routed.op = Op::mul_mat_id, routed.used = 2;
+  auto check = [](const Problem& p) {
+    const SearchSpace space = find_family("gemm")->space(p, cuda(80));
+    Config split = space.default_config();
+    for (auto& v : split.values)
+      if (v.name == "split_k") v.value = 2;
+    const Status status = space.check(split);
+    return status ? std::string() : status.error().message;
+  };
+  EXPECT_EQ(check(plain), "");
+  EXPECT_NE(check(routed).find("split_k is 2, needed 1 for mul_mat_id"), std::string::npos) << check(routed);
+}
+
 TEST(Families, DequantizeAndRepackAnswerEveryTypeAndLayout) {
   for (WeightType type : test::decodable_types())
     for (std::int64_t k : test::lengths(type))
@@ -290,6 +306,43 @@ TEST(DefaultConfig, TakesTheFamilyThatTheShapeWants) {
   EXPECT_EQ(family(64, Accuracy::normal, h200), "wgmma");
   EXPECT_EQ(family(64, Accuracy::normal, turing), "generic");
   EXPECT_EQ(family(64, Accuracy::f32, h200), "generic");
+}
+
+Problem mul_mat_id(std::int64_t m, std::int64_t used, std::int64_t experts, WeightType type = WeightType::q4_0) {
+  Problem p = mul_mat(type, Layout::planar, m, 768, 2048);
+  p.op = Op::mul_mat_id, p.used = used, p.experts = experts;
+  return p;
+}
+
+// Few rows per expert: one GEMV per row reads hardly more weights. Many: each expert's are read once for all its rows.
+TEST(DefaultConfig, OfRoutedRowsIsTheGemvUpToTwoPerExpert) {
+  const Target h200 = cuda(90, true), ampere = cuda(80), turing = cuda(75);
+  auto family = [](const Problem& p, const Target& target) { return default_config(p, target).family; };
+  EXPECT_EQ(family(mul_mat_id(1, 8, 128), h200), "gemv_q8");
+  EXPECT_EQ(family(mul_mat_id(32, 8, 128), h200), "gemv_q8");
+  EXPECT_EQ(family(mul_mat_id(33, 8, 128), h200), "gemm");
+  EXPECT_EQ(family(mul_mat_id(512, 8, 128), ampere), "gemm");
+  EXPECT_EQ(family(mul_mat_id(8, 2, 8), ampere), "gemv_q8");
+  EXPECT_EQ(family(mul_mat_id(9, 2, 8), ampere), "gemm");
+  EXPECT_EQ(family(mul_mat_id(8, 1, 1), ampere), "gemv_q8");
+  EXPECT_EQ(family(mul_mat_id(9, 1, 1), ampere), "gemm");
+  EXPECT_EQ(family(mul_mat_id(32, 8, 128, WeightType::bf16), ampere), "gemv_f32");
+  EXPECT_EQ(family(mul_mat_id(512, 8, 128), turing), "gemv_q8");
+  Problem exact = mul_mat_id(512, 8, 128);
+  exact.accuracy = Accuracy::f32;
+  EXPECT_EQ(family(exact, h200), "gemv_f32");
+}
+
+TEST(DefaultConfig, OfRoutedRowsHasTilesForTheRowsOfAnExpert) {
+  auto tile = [](std::int64_t m) {
+    const Config config = find_family("gemm")->space(mul_mat_id(m, 8, 128), cuda(80)).default_config();
+    return 8 * *config.find("frags_m") * *config.find("warps_m");
+  };
+  EXPECT_EQ(tile(1), 8);
+  EXPECT_EQ(tile(128), 16);    // 8 rows per expert
+  EXPECT_EQ(tile(400), 32);    // 25
+  EXPECT_EQ(tile(512), 64);    // 32
+  EXPECT_EQ(tile(4096), 128);  // 256
 }
 
 TEST(Render, SaysWhatDoesNotFit) {
@@ -409,6 +462,32 @@ TEST(LaunchGeometry, GemmCoversEveryTileOnce) {
       EXPECT_EQ(source->accuracy, value("bf16") ? Accuracy::normal : Accuracy::tight);
     }
   }
+}
+
+TEST(LaunchGeometry, RoutedGemmHasTilesForAnyIds) {
+  for (auto [m, used, experts] : {std::tuple{1, 1, 1}, {33, 8, 128}, {512, 8, 128}, {64, 2, 8}, {5, 8, 2}, {2048, 1, 16}})
+    for (bool broadcast : {false, true}) {
+      Problem p = mul_mat_id(m, used, experts, WeightType::q4_k);
+      p.x_broadcast = broadcast;
+      const auto all = find_family("gemm")->space(p, cuda(80)).enumerate();
+      for (std::size_t i = 0; i < all.size(); i += 1 + all.size() / 23) {
+        const auto source = render(p, cuda(80), all[i]);
+        ASSERT_TRUE(source) << source.error().message;
+        const auto value = [&](const char* v) { return *all[i].find(v); };
+        const std::int64_t tile_n = 16 * value("frags_n") * value("warps_n"), tile_m = 8 * value("frags_m") * value("warps_m");
+        const std::int64_t rows = m * used, tiles_n = (p.n + tile_n - 1) / tile_n, x_rows = broadcast ? m : rows;
+        EXPECT_EQ(value("split_k"), 1);
+        ASSERT_EQ(source->steps.size(), 2u);
+        EXPECT_EQ(source->steps[0].grid.x, experts + 1 + x_rows);
+        // One expert may have all rows, and each may have one.
+        EXPECT_GE(source->steps[1].grid.x, tiles_n * ((rows + tile_m - 1) / tile_m));
+        EXPECT_GE(source->steps[1].grid.x, tiles_n * std::min<std::int64_t>(rows, experts));
+        EXPECT_LE(source->steps[1].grid.x, tiles_n * (rows / tile_m + experts));
+        EXPECT_GE(source->workspace_bytes, std::size_t(x_rows * p.k * 2 + rows * 4));
+        EXPECT_GE(source->steps[1].shared_bytes, value("stages") * tile_m * value("warps_k") * 256 + 12 * tile_m);
+        expect_launchable(*source, p, cuda(80), all[i]);
+      }
+    }
 }
 
 TEST(LaunchGeometry, WgmmaCoversEveryTileOnce) {

@@ -33,6 +33,8 @@ const Golden kGoldens[] = {
      "gemv_q8:warps=4,warps_k=1,lanes=32,rows=2,unroll=2,passes=1,stage=1,min_warps=0,prefetch=0,fuse=1"},
     {"gemm_q4_0_split", "mul_mat q4_0 planar m=16 n=4096 k=4096 x=f16 class=tight", test::cuda(80),
      "gemm:warps_n=2,warps_m=1,warps_k=2,frags_n=2,frags_m=2,stages=3,split_k=4,bf16=0"},
+    {"gemm_q4_k_routed", "mul_mat_id q4_k planar m=512 n=768 k=2048 bias=1 scale=1 experts=128 used=8 broadcast=1", test::cuda(90, true),
+     "gemm:warps_n=4,warps_m=1,warps_k=1,frags_n=2,frags_m=8,stages=3,split_k=1,bf16=1"},
     {"wgmma_q4_k", "mul_mat q4_k planar m=512 n=14336 k=4096 x=f16 y=f16", test::cuda(90, true),
      "wgmma:groups=2,tile_m=256,stages=3,bf16=1"},
 };

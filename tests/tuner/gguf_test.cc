@@ -45,6 +45,16 @@ GgufBuilder small_model() {
   return builder;
 }
 
+TEST(Gguf, HowManyExpertsATokenUsesIsTheArchitecturesOwn) {
+  auto used = [](GgufBuilder builder) { return parse(builder.file())->experts_used; };
+  const std::string eight = Bytes().u32(8).text(), two = Bytes().u32(2).text();
+  const auto with = [&] { return GgufBuilder().entry("moe.expert_used_count", testing::kU32, eight); };
+  EXPECT_EQ(used(with().text("general.architecture", "moe").entry("other.expert_used_count", testing::kU32, two)), 8u);
+  EXPECT_EQ(used(with().text("general.architecture", "other")), std::nullopt);
+  EXPECT_EQ(used(with()), std::nullopt);
+  EXPECT_EQ(used(GgufBuilder().text("general.architecture", "moe").entry("moe.expert_used_count", testing::kU8, "\x08")), std::nullopt);
+}
+
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text)

@@ -53,7 +53,8 @@ TEST(Model, TheTokenTableIsAMatrixOnlyWhenItIsTheOutputHead) {
 TEST(Model, SaysWhyATensorIsSkipped) {
   GgufContents contents;
   contents.tensors = {tensor("norm", WeightType::f32, {64}),
-                      tensor("ffn_up_exps.weight", WeightType::q4_0, {64, 32, 8}),
+                      tensor("attn_k_b.weight", WeightType::q4_0, {64, 32, 8}),
+                      tensor("ffn_up_exps.bias", WeightType::f32, {32, 8}),
                       tensor("empty", WeightType::f32, {64, 0}),
                       tensor("blk.0.ffn_up.scale", WeightType::f32, {1, 8}),
                       tensor("w_scale", WeightType::f32, {8, 8}),
@@ -71,7 +72,8 @@ TEST(Model, SaysWhyATensorIsSkipped) {
   const Model model = group_matrices(contents, [](WeightType type) { return type != WeightType::tq1_0; });
   EXPECT_TRUE(model.matrices.empty());
   EXPECT_EQ(reason(model, "norm"), "vector of 64");
-  EXPECT_EQ(reason(model, "ffn_up_exps.weight"), "3-D tensor [64, 32, 8]: only plain matrices are tuned");
+  EXPECT_EQ(reason(model, "attn_k_b.weight"), "3-D tensor [64, 32, 8]: only plain matrices and experts are tuned");
+  EXPECT_EQ(reason(model, "ffn_up_exps.bias"), "bias of experts, added and not multiplied");
   EXPECT_EQ(reason(model, "empty"), "empty: its shape is [64, 0]");
   EXPECT_EQ(reason(model, "blk.0.ffn_up.scale"), "scale that accompanies a quantized tensor");
   EXPECT_EQ(reason(model, "w_scale"), "scale that accompanies a quantized tensor");
@@ -80,6 +82,42 @@ TEST(Model, SaysWhyATensorIsSkipped) {
   EXPECT_EQ(reason(model, "odd"), "type tq1_0 has no decoder here");
   EXPECT_EQ(reason(model, "future"), "type id 99 is not a weight type known here");
   EXPECT_EQ(reason(model, "removed"), "type id 31 was removed from the format");
+}
+
+TEST(Model, ExpertsAreGroupsOfTheirOwn) {
+  GgufContents contents{.architecture = "moe", .experts_used = 2};
+  contents.tensors = {tensor("blk.0.ffn_gate_exps.weight", WeightType::q4_k, {256, 512, 8}),
+                      tensor("blk.0.ffn_up_exps.weight", WeightType::q4_k, {256, 512, 8}),
+                      tensor("blk.0.ffn_down_exps.weight", WeightType::q6_k, {512, 256, 8}),
+                      tensor("blk.0.ffn_up_shexp.weight", WeightType::q4_k, {256, 512}),
+                      tensor("blk.0.ffn_one_exps.weight", WeightType::q4_k, {256, 512, 1})};
+  const Model model = group_matrices(contents, any_type);
+  const std::vector<MatrixGroup> expected = {
+      {WeightType::q4_k, 512, 256, {"blk.0.ffn_up_shexp.weight", "blk.0.ffn_one_exps.weight"}},
+      {WeightType::q6_k, 256, 512, {"blk.0.ffn_down_exps.weight"}, 8, false},
+      {WeightType::q4_k, 512, 256, {"blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight"}, 8, true}};
+  EXPECT_EQ(model.matrices, expected);
+  EXPECT_EQ(model.experts_used, 2);
+  EXPECT_TRUE(model.notes.empty());
+  EXPECT_TRUE(model.skipped.empty());
+}
+
+TEST(Model, HowManyExpertsATokenUsesIsNotGuessed) {
+  GgufContents contents{.architecture = "moe"};
+  contents.tensors = {tensor("blk.0.ffn_up_exps.weight", WeightType::q4_k, {256, 512, 8})};
+  Model model = group_matrices(contents, any_type);
+  EXPECT_EQ(model.experts_used, 1);
+  EXPECT_EQ(model.notes, std::vector<std::string>{"moe.expert_used_count is absent, needed 1 to 8: experts are tuned for one per token"});
+  for (std::uint32_t wrong : {0u, 9u}) {
+    contents.experts_used = wrong;
+    model = group_matrices(contents, any_type);
+    EXPECT_EQ(model.experts_used, 1);
+    ASSERT_EQ(model.notes.size(), 1u);
+    EXPECT_NE(model.notes[0].find("is " + std::to_string(wrong) + ", needed 1 to 8"), std::string::npos) << model.notes[0];
+  }
+  // A model without experts may say what it likes.
+  contents.tensors = {tensor("w", WeightType::q4_k, {256, 512})};
+  EXPECT_TRUE(group_matrices(contents, any_type).notes.empty());
 }
 
 TEST(Model, ATrailingDimensionOfOneIsStillAMatrix) {

@@ -137,5 +137,41 @@ TEST(ProblemsJson, AModelGivesItsMatricesTimesTheRowsOfX) {
   EXPECT_EQ(*back, all);
 }
 
+TEST(ProblemsJson, ExpertsGiveRoutedProductsAndPlainMatricesPlainOnes) {
+  Model model;
+  model.matrices = {{WeightType::q4_k, 640, 2048, {"q"}},
+                    {WeightType::q6_k, 2048, 768, {"down"}, 128, false},
+                    {WeightType::q4_k, 768, 2048, {"gate", "up"}, 128, true}};
+  model.experts_used = 8;
+  ModelProblemOptions options;
+  options.ms = {1, 512};
+  const auto problems = problems_of_model(model, options);
+  ASSERT_EQ(problems.size(), 6u);
+  EXPECT_EQ(problems[1].op, Op::mul_mat);
+  const Problem& down = problems[3];
+  const Problem& up = problems[5];
+  for (const Problem& p : {down, up}) {
+    EXPECT_TRUE(validate(p));
+    EXPECT_EQ(p.op, Op::mul_mat_id);
+    EXPECT_EQ(p.experts, 128);
+    EXPECT_EQ(p.used, 8);
+    EXPECT_EQ(p.m, 512);
+  }
+  EXPECT_FALSE(down.x_broadcast);
+  EXPECT_TRUE(up.x_broadcast);
+  auto back = parse_problems_json(problems_to_json(problems));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(*back, problems);
+
+  options.ops = {Op::mul_mat_id};
+  EXPECT_EQ(problems_of_model(model, options).size(), 4u);
+  options.ops = {Op::mul_mat, Op::out_prod};
+  for (const Problem& p : problems_of_model(model, options)) EXPECT_EQ(p.n, 640);
+  // One expert at a time.
+  options.ops = {Op::to_planar};
+  for (const Problem& p : problems_of_model(model, options)) EXPECT_EQ(p.experts, 1);
+  EXPECT_EQ(problems_of_model(model, options).size(), 3u);
+}
+
 }  // namespace
 }  // namespace quern

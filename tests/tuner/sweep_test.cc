@@ -176,6 +176,17 @@ TEST(SweepModel, ChecksRowsOfTheModelItselfAndTheSeedDecidesWhich) {
     }
   EXPECT_GT(places.size(), 5u);
 
+  // Of any expert.
+  Model experts = model;
+  experts.matrices[0].experts = 3;
+  std::set<std::int64_t> met;
+  for (options.seed = 1; options.seed < 40; ++options.seed)
+    for (const auto& c : sweep_model_cases(path, experts, options, Target{}, 8)) {
+      EXPECT_LE(c.data.first_row, 142);
+      met.insert(c.data.first_row / 50);
+    }
+  EXPECT_EQ(met, (std::set<std::int64_t>{0, 1, 2}));
+
   const auto device = planted::device();
   const auto cases = sweep_model_cases(path, model, options, Target{}, 8);
   ASSERT_EQ(cases.size(), 2u);  // m = 1 and 9
