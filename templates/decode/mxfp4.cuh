@@ -28,6 +28,18 @@ struct mxfp4 {
   // Exponent bits e - 1 for the normal ones; below, one mantissa bit.
   static QUERN_FN f32 scale(const Slice& s, int) { return ptx::float_from_bits(s.e < 2 ? 0x00200000u << s.e : (s.e - 1) << 23); }
   static QUERN_FN f32 offset(const Slice&, int) { return 0.0f; }
+
+  // The scale in two factors, for kernels that sum products of integers, below 2^16, before they scale them: 2^127 times the sum would be
+  // infinite where the output need not be. And such a sum does not show that a weight is infinite (from e = 253 on, T of 8, 4 and 2 and
+  // more are beyond f32): then the outer factor is.
+  static QUERN_FN f32 inner_scale(const Slice& s) { return ptx::float_from_bits(s.e < 2 ? 0x00200000u << s.e : (least(s.e, 232u) - 1) << 23); }
+  static QUERN_FN f32 outer_scale(const Slice& s) {
+    u32 infinite = 0;
+    if (s.e >= 253) QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) infinite |= s.q[i] & (s.e == 255 ? 0x66666666u : s.e == 254 ? 0x44444444u : s.q[i] << 1 & 0x44444444u);
+    return ptx::float_from_bits(infinite != 0 ? 0x7f800000u : (127u + s.e - least(s.e, 232u)) << 23);
+  }
+  static QUERN_FN u32 least(u32 a, u32 b) { return a < b ? a : b; }
 };
 
 }  // namespace quern::decode

@@ -11,8 +11,8 @@ namespace quern {
 inline constexpr int kGroupLanes = 8;
 
 // Quantizes the group of (m, s) into `store`, laid out as QuantizedActivations; lane q of eight neighbours handles quad q. All 32 lanes of
-// the warp take part; `active` is the same for the eight of a group. Scale = absmax / 127; groups below 1e-35 count as zero. A NaN or
-// infinity among the activations makes the group's scale NaN, and so the outputs that use it.
+// the warp take part; `active` is the same for the eight of a group. Scale = absmax / 127, however small: an f32 denormal is not zero. A NaN
+// or infinity among the activations makes the group's scale NaN, and so the outputs that use it.
 template <class D, class X>
 QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, const X* row, i64 m, int s, bool wide, bool active) {
   int q = ptx::lane() % kGroupLanes;
@@ -32,13 +32,15 @@ QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, cons
     absmax = other > absmax ? other : absmax;
     nonfinite |= ptx::shuffle_xor(nonfinite, mask);
   }
-  bool zero = absmax < 1e-35f || nonfinite != 0;
-  f32 inverse = zero ? 0.0f : ptx::div(127.0f, absmax);
+  bool zero = absmax == 0 || nonfinite != 0;
+  // 127 / absmax would pass the end of f32 from 2^-121 down.
+  f32 lift = absmax < 0x1p-100f ? 0x1p60f : 1.0f;
+  f32 inverse = zero ? 0.0f : ptx::div(127.0f, ptx::mul(absmax, lift));
   f32 scale = zero ? 0.0f : ptx::mul(absmax, 1.0f / 127.0f);
 
   u32 word = 0;
   QUERN_UNROLL
-  for (int e = 0; e < 4; ++e) word |= (static_cast<u32>(ptx::round_even(ptx::mul(x[e], inverse))) & 0xffu) << (8 * e);
+  for (int e = 0; e < 4; ++e) word |= (static_cast<u32>(ptx::round_even(ptx::mul(ptx::mul(x[e], lift), inverse))) & 0xffu) << (8 * e);
   if (nonfinite != 0) {  // keep one nonzero quant, so that the NaN survives weights that are all zero
     scale = ptx::float_from_bits(0x7fc00000u);
     word = 1u;
@@ -80,11 +82,12 @@ QUERN_FN void quantize_activations(const KernelArgs& args) {
                     rows_are_wide<X>(args.x, args.ldx), active);
 }
 
-// The power of two that brings absmax to [128, 256): far from f16's ends for the largest activation and 2^21 below it.
+// The power of two that brings absmax to [128, 256): far from f16's ends for the largest activation and 2^21 below it. At least 2^-126, so
+// that its inverse is a number; then even the smallest f32, 2^-149, is one of f16.
 QUERN_FN f32 fragment_scale(f32 absmax) {
   u32 exponent = (ptx::bits_of(absmax) >> 23) & 0xffu;
-  if (exponent < 8u || exponent > 254u) return 1.0f;  // too small to scale, or no number
-  return ptx::float_from_bits((exponent - 7u) << 23);
+  if (exponent > 254u) return 1.0f;  // no number
+  return ptx::float_from_bits((exponent < 8u ? 1u : exponent - 7u) << 23);
 }
 
 // Where the two packed pairs of (token, run of 128, quad, lane) go: 4 bytes each, in neighbouring 16-byte pieces.

@@ -39,15 +39,21 @@ struct GemvQ8 {
     return sum;
   }
 
+  // Whether scales span all of f32 and come in two factors.
+  static constexpr bool kWideScale = requires(typename D::Slice slice) { D::outer_scale(slice); };
+
   // Products of the slice's 32 weights and quants, biases removed and scales applied: what one quant step of the activations is worth.
   struct Scales {
     u32 packed;
     f32 scale[2], offset[2];
+    f32 outer = 1;  // multiplies the activations' scale
 
     QUERN_FN explicit Scales(const typename D::Slice& slice) {
       if constexpr (D::kSuper) {
         packed = D::packed_scales(slice);
         scale[0] = D::super_scale(slice), offset[0] = D::kOffset ? -D::super_offset(slice) : 0.0f;
+      } else if constexpr (kWideScale) {
+        scale[0] = D::inner_scale(slice), outer = D::outer_scale(slice);
       } else {
         QUERN_UNROLL
         for (int g = 0; g < D::kScales; ++g) scale[g] = D::scale(slice, g), offset[g] = D::offset(slice, g);
@@ -106,7 +112,10 @@ struct GemvQ8 {
         u32 quads[8];
         QUERN_UNROLL
         for (int q = 0; q < 8; ++q) quads[q] = D::quad(w[r][u], q);
-        sum[r][m] = ptx::fma(ptx::float_from_bits(meta.x), product(quads, Scales(w[r][u]), x0, x1, meta.y), sum[r][m]);
+        Scales scales(w[r][u]);
+        f32 activation = ptx::float_from_bits(meta.x);
+        if constexpr (kWideScale) activation = ptx::mul(activation, scales.outer);
+        sum[r][m] = ptx::fma(activation, product(quads, scales, x0, x1, meta.y), sum[r][m]);
       }
     }
   }

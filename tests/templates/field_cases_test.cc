@@ -248,6 +248,63 @@ TEST_F(FieldCase, LengthsThatAFastKernelRefused) {
   for_each_kernel(problems, false, [&](const Problem& p, const Config& c) { return verify_random(p, c); });
 }
 
+// Field case 18: lengths that are multiples of 32, but not of 128 or 256.
+TEST_F(FieldCase, FieldCase18EveryTypeOfBlocksOf32TakesEveryWholeNumberOfThem) {
+  std::vector<Problem> problems;
+  int turn = 0;
+  for (const auto& type : kWeightTypes)
+    for (std::int64_t k : {1664, 1824, 960}) {
+      if (type.block_elements != 32) continue;
+      problems.push_back(product(type.type, kLayouts[++turn % 2], 1, 20, k));
+      problems.push_back(product(type.type, kLayouts[turn / 2 % 2], 40, 20, k));
+      problems.push_back(product(type.type, kLayouts[turn / 3 % 2], 5, 20, k));
+      problems.back().op = Op::out_prod;
+    }
+  for_each_kernel(problems, false, [&](const Problem& p, const Config& c) { return verify_random(p, c); });
+}
+
+// Field case 19: the rows of output heads.
+TEST_F(FieldCase, FieldCase19VocabulariesOfAnySize) {
+  std::vector<Problem> problems;
+  for (std::int64_t m = 1; m <= 8; ++m) problems.push_back(product(WeightType::q8_0, kLayouts[m % 2], m, 777, 64));
+  problems.push_back(product(WeightType::q8_0, Layout::planar, 4, 32769, 64));
+  problems.push_back(product(WeightType::q8_0, Layout::gguf, 1, 51865, 64));
+  problems.push_back(product(WeightType::q8_0, Layout::planar, 2, 151644, 64));
+  problems.push_back(product(WeightType::q8_0, Layout::gguf, 8, 151644, 64));
+  for_each_kernel(problems, false, [&](const Problem& p, const Config& c) { return verify_random(p, c); });
+}
+
+// Field case 20: blocks whose bytes are no multiple of a word. A row of three blocks starts at the least alignment that its type may have,
+// and the target refuses a load that is not naturally aligned.
+TEST_F(FieldCase, FieldCase20EveryDecoderLoadsLegallyFromOddBlocks) {
+  for (const auto& type : kWeightTypes) {
+    const std::int64_t n = 3, k = 3 * (type.block_elements == 1 ? 43 : type.block_elements);
+    Problem p = product(type.type, Layout::gguf, 1, n, k, Accuracy::exact);
+    p.op = Op::dequantize;
+    const auto rows = random_weights(p.type, n, k, 57);
+    auto kernel = load(p, families_for(p, Target{}).back()->space(p, Target{}).default_config());
+    ASSERT_TRUE(kernel) << kernel.error().message;
+    const int alignment = std::min(type.block_bytes & -type.block_bytes, 16);
+    std::vector<float> y(static_cast<std::size_t>(n * k), -2.6e36f), right(static_cast<std::size_t>(k));
+    const auto run = [&](int offset) {
+      const ExactBytes room(rows.size() / 16 * 16 + 32);
+      std::byte* w = room.data() + offset;
+      std::memcpy(w, rows.data(), rows.size());
+      return (*kernel)->run(dense_args(p, w, nullptr, y.data(), (*kernel)->workspace()));
+    };
+    const Status status = run(alignment);
+    ASSERT_TRUE(status) << type.name << ": " << status.error().message;
+    for (std::int64_t row = 0; row < n; ++row) {
+      dequantize_row(p.type, rows.data() + row * row_bytes(p.type, k), k, right.data());
+      EXPECT_EQ(std::memcmp(right.data(), y.data() + row * k, right.size() * 4), 0) << type.name << " row " << row;
+    }
+    if (alignment == 1) continue;
+    const Status odd = run(alignment + alignment / 2);
+    ASSERT_FALSE(odd) << type.name << ": a load at half its alignment was let through";
+    EXPECT_NE(odd.error().message.find("misaligned"), std::string::npos) << odd.error().message;
+  }
+}
+
 class ContextFieldCase : public testing::Test {
  protected:
   void SetUp() override {
@@ -283,6 +340,39 @@ TEST_F(ContextFieldCase, AnActivationOfTheWrongLengthNamesBothDimensions) {
   const Status right = plan->launch(nullptr, args);
   EXPECT_TRUE(right) << right.error().message;
   EXPECT_NE(y, std::vector<float>(96, 1.0f));
+}
+
+// Field case 19 again: what no kernel could accept is refused by its numbers.
+TEST_F(ContextFieldCase, FieldCase19ALengthThatIsNoWholeNumberOfBlocksNamesBoth) {
+  const auto plan = context_->plan(product(WeightType::q8_0, Layout::gguf, 1, 777, 2046));
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(plan.error().message.find("2046"), std::string::npos) << plan.error().message;
+  EXPECT_NE(plan.error().message.find("32"), std::string::npos) << plan.error().message;
+}
+
+// Field case 13: an absent weight scale is 1.
+TEST_F(ContextFieldCase, FieldCase13AWeightScaleIsOptional) {
+  Problem p = product(WeightType::nvfp4, Layout::gguf, 3, 96, 128);
+  const auto w = random_weights(p.type, p.n, p.k, 1), x = random_activations(DType::f32, p.m, p.k, 2);
+  const SparseBytes workspace(1 << 16);
+  const auto run = [&](const float* scale) {
+    p.scale = scale != nullptr;
+    std::vector<float> y(static_cast<std::size_t>(p.m * p.n), -1.0f);
+    const auto plan = context_->plan(p);
+    EXPECT_TRUE(plan) << plan.error().message;
+    const Status status = plan->launch(nullptr, {.w = {.data = w.data(), .scale = scale},
+                                                 .x = {.data = x.data()},
+                                                 .y = {.data = y.data()},
+                                                 .workspace = workspace.data(),
+                                                 .workspace_bytes = 1 << 16});
+    EXPECT_TRUE(status) << status.error().message;
+    return y;
+  };
+  const float one = 1.0f, half = 0.5f;
+  const auto absent = run(nullptr), with_one = run(&one), with_half = run(&half);
+  EXPECT_EQ(absent, with_one);
+  for (std::size_t i = 0; i < absent.size(); ++i) EXPECT_EQ(with_half[i], 0.5f * absent[i]);
 }
 
 TEST_F(ContextFieldCase, ZeroTokensOrRowsLaunchNothingWhateverThePointers) {

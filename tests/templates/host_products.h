@@ -166,7 +166,7 @@ inline KernelArgs dense_args(const Problem& p, const void* w, const void* x, voi
   KernelArgs args{};
   args.w = w, args.x = x, args.y = y, args.workspace = workspace;
   args.m = p.m, args.n = p.n, args.k = p.k;
-  args.ldx = p.k, args.ldy = p.op == Op::mul_mat ? p.n : p.k;
+  args.ldx = x_extent(p).columns, args.ldy = y_extent(p).columns;
   args.w_row_bytes = row_bytes(p.type, p.k);
   args.batch2 = args.batch3 = args.ratio2 = args.ratio3 = 1;
   return args;

@@ -49,7 +49,7 @@ TEST(Model, TheTokenTableIsAMatrixOnlyWhenItIsTheOutputHead) {
   EXPECT_TRUE(separate.notes.empty());
 }
 
-// Field cases 13 and 26 among them.
+// Field case 26 among them.
 TEST(Model, SaysWhyATensorIsSkipped) {
   GgufContents contents;
   contents.tensors = {tensor("norm", WeightType::f32, {64}),
@@ -118,6 +118,17 @@ TEST(Model, HowManyExpertsATokenUsesIsNotGuessed) {
   // A model without experts may say what it likes.
   contents.tensors = {tensor("w", WeightType::q4_k, {256, 512})};
   EXPECT_TRUE(group_matrices(contents, any_type).notes.empty());
+}
+
+// Field case 13: NVFP4 keeps a scale per tensor, and one for its activations, in tensors beside it.
+TEST(Model, FieldCase13ScaleTensorsOfNvfp4AreNoMatrices) {
+  GgufContents contents;
+  contents.tensors = {tensor("blk.0.ffn_up.weight", WeightType::nvfp4, {64, 32}), tensor("blk.0.ffn_up.scale", WeightType::f32, {1}),
+                      tensor("blk.0.ffn_up.input_scale", WeightType::f32, {1}), tensor("blk.0.ffn_up_exps.scale", WeightType::f32, {8, 1})};
+  const Model model = group_matrices(contents, any_type);
+  EXPECT_EQ(model.matrices, (std::vector<MatrixGroup>{{WeightType::nvfp4, 32, 64, {"blk.0.ffn_up.weight"}}}));
+  ASSERT_EQ(model.skipped.size(), 3u);
+  for (const auto& skipped : model.skipped) EXPECT_EQ(skipped.reason, "scale that accompanies a quantized tensor") << skipped.name;
 }
 
 TEST(Model, ATrailingDimensionOfOneIsStillAMatrix) {
