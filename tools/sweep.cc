@@ -33,6 +33,7 @@ struct Options {
   std::string model;
   std::int64_t rows = 24;
   std::uint64_t seed = 1;
+  int every = 1;
   bool quick = false;
   bool full = false;
   bool json = false;
@@ -55,6 +56,7 @@ SweepOptions sweep_options(const Options& options) {
   SweepOptions sweep;
   sweep.full = options.full;
   sweep.seed = options.seed;
+  sweep.every = options.every;
   sweep.families = options.families;
   for (const auto& name : options.ops) sweep.ops.push_back(*op_from_name(name));
   for (const auto& name : options.layouts) sweep.layouts.push_back(*layout_from_name(name));
@@ -237,6 +239,9 @@ void add_sweep(CLI::App& app, Session& session) {
   sub->add_option("--seed", options->seed, "Of inputs and of sampled rows")->capture_default_str();
   auto* quick = sub->add_flag("--quick", options->quick, "Few shapes: minutes on the host target (the default)");
   sub->add_flag("--full", options->full, "Many shapes")->excludes(quick);
+  sub->add_option("--every", options->every, "Of each op, type, layout and family, every so manieth case")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   sub->add_flag("--json", options->json, "One JSON object on stdout");
   sub->add_option("--junit", options->junit, "Also write a JUnit report to this file");
   sub->callback([&session, options] { session.exit_code = run_sweep(session.environment, *options); });

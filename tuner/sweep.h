@@ -20,6 +20,7 @@ struct SweepOptions {
   std::vector<Layout> layouts;        // empty: both
   std::vector<std::string> families;  // empty: all
   std::uint64_t seed = 1;
+  int every = 1;  // of each op, type, layout and family take every so manieth case, at least one: what a slow target has the time for
   CandidateSource candidates = generated_candidates();
 };
 

@@ -163,7 +163,11 @@ class CaseList {
     base.type = type;
     base.layout = layout;
     for (const Family* family : families_)
-      if (wanted(options_.families, std::string(family->name()))) add_family(*family, base);
+      if (wanted(options_.families, std::string(family->name()))) {
+        const std::size_t first = cases_.size();
+        add_family(*family, base);
+        thin_out(first);
+      }
   }
 
   // Shapes that once broke something: more than 65535 rows or batches, offsets past 2^31.
@@ -253,6 +257,15 @@ class CaseList {
     if (answers_op) cases_.push_back(SweepCase{middle, {std::string(family.name()), {}}, {}, reason});
   }
 
+  // Keeps every nth of the cases from `first` on, and starts elsewhere each time, so that all shapes and configs are met.
+  void thin_out(std::size_t first) {
+    const std::size_t count = cases_.size() - first, every = static_cast<std::size_t>(options_.every);
+    if (count == 0) return;
+    std::size_t kept = first;
+    for (std::size_t i = thinned_++ % std::min(every, count); i < count; i += every) cases_[kept++] = cases_[first + i];
+    cases_.resize(kept);
+  }
+
   bool add_configs(const Family& family, const Problem& problem) {
     SweepCase plain{problem, {}, {}, {}};
     plain.data.seed = options_.seed;
@@ -270,6 +283,7 @@ class CaseList {
   const Target& target_;
   std::vector<const Family*> families_;
   std::vector<SweepCase> cases_;
+  std::size_t thinned_ = 0;
   std::string last_reason_;
 };
 

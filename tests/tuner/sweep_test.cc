@@ -82,6 +82,29 @@ TEST(SweepCases, AreTheSameForTheSameSeedAndNarrowedByFilters) {
   EXPECT_GT(sweep_cases(options, host).size(), one.size());
 }
 
+// What the run under the sanitizers relies on.
+TEST(SweepCases, EveryNthLeavesOutNoOpTypeLayoutOrFamily) {
+  const Target host;
+  using Place = std::tuple<Op, WeightType, Layout, std::string>;
+  const auto places = [](const std::vector<SweepCase>& cases) {
+    std::set<Place> met;
+    for (const auto& c : cases) met.insert({c.problem.op, c.problem.type, c.problem.layout, c.config.family});
+    return met;
+  };
+  const auto all = sweep_cases({}, host);
+  for (const int every : {8, 1000}) {
+    SweepOptions options;
+    options.every = every;
+    const auto some = sweep_cases(options, host);
+    EXPECT_EQ(places(some), places(all)) << every;
+    EXPECT_LE(some.size(), all.size() / static_cast<std::size_t>(every) + places(all).size()) << every;
+    std::set<std::int64_t> ms;
+    for (const auto& c : some) ms.insert(c.problem.m);
+    EXPECT_GE(ms.size(), 10u) << every;
+  }
+  std::printf("%zu cases, %zu places\n", all.size(), places(all).size());
+}
+
 TEST(SweepCases, TheQuickSweepOfAllTypesSharesAShapeOutBetweenTheLayouts) {
   const Target host;
   SweepOptions options;
