@@ -32,7 +32,9 @@ struct mxfp4 {
   // The scale in two factors, for kernels that sum products of integers, below 2^16, before they scale them: 2^127 times the sum would be
   // infinite where the output need not be. And such a sum does not show that a weight is infinite (from e = 253 on, T of 8, 4 and 2 and
   // more are beyond f32): then the outer factor is.
-  static QUERN_FN f32 inner_scale(const Slice& s) { return ptx::float_from_bits(s.e < 2 ? 0x00200000u << s.e : (least(s.e, 232u) - 1) << 23); }
+  static QUERN_FN f32 inner_scale(const Slice& s) {
+    return ptx::float_from_bits(s.e < 2 ? 0x00200000u << s.e : (least(s.e, 232u) - 1) << 23);
+  }
   static QUERN_FN f32 outer_scale(const Slice& s) {
     u32 infinite = 0;
     if (s.e >= 253) QUERN_UNROLL

@@ -11,8 +11,8 @@ namespace quern {
 inline constexpr int kGroupLanes = 8;
 
 // Quantizes the group of (m, s) into `store`, laid out as QuantizedActivations; lane q of eight neighbours handles quad q. All 32 lanes of
-// the warp take part; `active` is the same for the eight of a group. Scale = absmax / 127, however small: an f32 denormal is not zero. A NaN
-// or infinity among the activations makes the group's scale NaN, and so the outputs that use it.
+// the warp take part; `active` is the same for the eight of a group. Scale = absmax / 127, however small: an f32 denormal is not zero. A
+// NaN or infinity among the activations makes the group's scale NaN, and so the outputs that use it.
 template <class D, class X>
 QUERN_FN void quantize_group(u8* store, const QuantizedActivations& layout, const X* row, i64 m, int s, bool wide, bool active) {
   int q = ptx::lane() % kGroupLanes;

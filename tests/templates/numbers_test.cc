@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <limits>
-#include <map>
 
 #include "tests/templates/host_products.h"
 
@@ -114,7 +113,6 @@ Crafted craft(WeightType type, bool columns) {
   return w;
 }
 
-
 Problem problem(Op op, WeightType type, Layout layout, std::int64_t m, const Crafted& w, Accuracy accuracy) {
   return {.op = op, .type = type, .layout = layout, .m = m, .n = w.n, .k = w.k, .accuracy = accuracy};
 }
@@ -162,7 +160,9 @@ const char* kind_of(double value) {
 // Empty when every output is of the right kind, and within the class's bar where it is finite.
 std::string compare_kinds(const Problem& p, std::span<const OutputReference> right, const float* y, double sum_of_x, Accuracy accuracy) {
   const double worst = accuracy_bars(accuracy).worst;
-  const Extent made = y_extent(p);
+  const Extent made = y_extent(p), given = x_extent(p);
+  // Finite weights near 2^127 make f32 sums pass its end, unless activations are small.
+  const bool sums_overflow = p.type == WeightType::mxfp4 && sum_of_x > 1e-3 * static_cast<double>(given.rows * given.columns);
   std::size_t finite = 0, other = 0;
   for (std::size_t i = 0; i < right.size(); ++i) {
     const double needed = right[i].value, got = y[i];
@@ -170,7 +170,7 @@ std::string compare_kinds(const Problem& p, std::span<const OutputReference> rig
     const std::string at = "y[" + std::to_string(i / static_cast<std::size_t>(made.columns)) + "," +
                            std::to_string(i % static_cast<std::size_t>(made.columns)) + "] is " + std::to_string(got) + ", needed " +
                            std::to_string(needed);
-    if (accuracy <= Accuracy::f32 && std::string_view(kind_of(static_cast<float>(needed))) != kind_of(got)) return at;
+    if (accuracy <= Accuracy::f32 && !sums_overflow && std::string_view(kind_of(static_cast<float>(needed))) != kind_of(got)) return at;
     if (!std::isfinite(static_cast<float>(needed))) {
       if (std::isfinite(got)) return at + " or another that is no number";
       continue;
@@ -212,31 +212,39 @@ class Numbers : public HostTarget {
   }
 };
 
-// `dequantize` meets every bit pattern in tests/tuner/decoder_test.cc. The layouts and the operands' class turn over the types, so that each
-// type meets all of its families in few kernels.
-TEST_F(Numbers, FieldCase11ScalesThatNoQuantizerWritesAreOfOneKindInEveryFamily) {
+// `dequantize` meets every bit pattern in tests/tuner/decoder_test.cc. The layouts and the operands' class turn over the types, so that
+// each type meets all of its families in few kernels.
+class NumbersOfType : public Numbers, public testing::WithParamInterface<WeightType> {};
+
+TEST_P(NumbersOfType, FieldCase11ScalesThatNoQuantizerWritesAreOfOneKindInEveryFamily) {
+  const WeightType type = GetParam();
+  const Crafted rows = craft(type, false), columns = craft(type, true);
+  const auto turn = static_cast<std::size_t>(type) % 2;
+  const Layout one = kLayouts[turn], other = kLayouts[1 - turn];
   std::vector<Problem> problems;
-  std::map<WeightType, Crafted> rows, columns;
-  int turn = 0;
-  for (const auto& type : kWeightTypes) {
-    const Crafted &by_rows = rows[type.type] = craft(type.type, false), &by_columns = columns[type.type] = craft(type.type, true);
-    const Layout one = kLayouts[turn % 2], other = kLayouts[++turn % 2];
-    for (const Layout layout : kLayouts) problems.push_back(problem(Op::mul_mat, type.type, layout, 1, by_rows, Accuracy::normal));
-    problems.push_back(problem(Op::mul_mat, type.type, one, 9, by_rows, Accuracy::tight));
-    problems.push_back(problem(Op::mul_mat, type.type, one, 64, by_rows, Accuracy::tight));
-    problems.push_back(problem(Op::mul_mat, type.type, other, 64, by_rows, Accuracy::normal));
-    problems.push_back(problem(Op::out_prod, type.type, one, 9, by_columns, Accuracy::tight));
-    problems.push_back(problem(Op::out_prod, type.type, other, 9, by_columns, Accuracy::normal));
-  }
+  for (const Layout layout : kLayouts) problems.push_back(problem(Op::mul_mat, type, layout, 1, rows, Accuracy::normal));
+  problems.push_back(problem(Op::mul_mat, type, one, 9, rows, Accuracy::tight));
+  problems.push_back(problem(Op::mul_mat, type, one, 64, rows, Accuracy::tight));
+  problems.push_back(problem(Op::mul_mat, type, other, 64, rows, Accuracy::normal));
+  problems.push_back(problem(Op::out_prod, type, one, 64, columns, Accuracy::tight));
+  problems.push_back(problem(Op::out_prod, type, other, 64, columns, Accuracy::normal));
   for_each_kernel(problems, false, [&](const Problem& p, const Config& c) -> std::string {
     // The generic kernel is the same for every M.
     if (c.family == "generic" && p.op == Op::mul_mat && p.m > 1) return {};
-    return check(p, c, (p.op == Op::out_prod ? columns : rows).at(p.type), random_activations(p.x_type, p.m, x_extent(p).columns, 72));
+    return check(p, c, p.op == Op::out_prod ? columns : rows, random_activations(p.x_type, p.m, x_extent(p).columns, 72));
   });
 }
 
-// e = 255 stands for 2^127, where a doubled value of 2 and more is infinite; e = 0 and 1 are denormals, which stay. Rows: weights of +-2^127
-// and 0; one infinite weight that meets the group's smallest activation; denormals alone.
+std::vector<WeightType> every_type() {
+  std::vector<WeightType> types;
+  for (const auto& type : kWeightTypes) types.push_back(type.type);
+  return types;
+}
+INSTANTIATE_TEST_SUITE_P(Types, NumbersOfType, testing::ValuesIn(every_type()),
+                         [](const auto& type) { return std::string(to_string(type.param)); });
+
+// e = 255 stands for 2^127, where a doubled value of 2 and more is infinite; e = 0 and 1 are denormals, which stay. Rows: weights of
+// +-2^127 and 0; one infinite weight that meets the group's smallest activation; denormals alone.
 TEST_F(Numbers, FieldCase12MxFp4ExponentsAtBothEndsAreOfOneKindInEveryFamily) {
   constexpr std::int64_t kBlocks = 8, kK = 32 * kBlocks;
   const std::int64_t row = row_bytes(WeightType::mxfp4, kK);
@@ -275,7 +283,12 @@ TEST_F(Numbers, AnActivationThatIsNoNumberReachesItsRowAlone) {
   for (WeightType type : {WeightType::q4_0, WeightType::q6_k, WeightType::f16})
     for (std::int64_t m : {1, 8, 40})
       for (Accuracy accuracy : {Accuracy::normal, Accuracy::tight})
-        problems.push_back({.op = m == 8 ? Op::out_prod : Op::mul_mat, .type = type, .layout = kLayouts[m == 40], .m = m, .n = 40, .k = 256,
+        problems.push_back({.op = m == 8 ? Op::out_prod : Op::mul_mat,
+                            .type = type,
+                            .layout = kLayouts[m == 40],
+                            .m = m,
+                            .n = 40,
+                            .k = 256,
                             .accuracy = accuracy});
   for (Layout layout : kLayouts)
     problems.push_back({.op = Op::mul_mat, .type = WeightType::q4_k, .layout = layout, .m = 8, .n = 40, .k = 256});
@@ -292,7 +305,8 @@ TEST_F(Numbers, AnActivationThatIsNoNumberReachesItsRowAlone) {
       if (!status) return status.error().message;
       for (std::int64_t i = 0; i < std::ssize(y); ++i)
         if (std::isfinite(y[static_cast<std::size_t>(i)]) != (i / y_extent(p).columns != lost))
-          return "y[" + std::to_string(i) + "] is " + std::to_string(y[static_cast<std::size_t>(i)]) + ", row " + std::to_string(lost) + " of X holds " + std::to_string(bad);
+          return "y[" + std::to_string(i) + "] is " + std::to_string(y[static_cast<std::size_t>(i)]) + ", row " + std::to_string(lost) +
+                 " of X holds " + std::to_string(bad);
     }
     return {};
   });
@@ -304,7 +318,8 @@ TEST_F(Numbers, SmallActivationsAreNotFlushed) {
   std::vector<Problem> problems;
   for (std::int64_t m : {1, 8, 40})
     for (Accuracy accuracy : {Accuracy::normal, Accuracy::tight})
-      problems.push_back({.op = Op::mul_mat, .type = WeightType::q8_0, .layout = kLayouts[m == 8], .m = m, .n = 20, .k = 256, .accuracy = accuracy});
+      problems.push_back(
+          {.op = Op::mul_mat, .type = WeightType::q8_0, .layout = kLayouts[m == 8], .m = m, .n = 20, .k = 256, .accuracy = accuracy});
   problems.push_back({.op = Op::out_prod, .type = WeightType::q8_0, .m = 3, .n = 20, .k = 256});
   for_each_kernel(problems, false, [&](const Problem& p, const Config& c) -> std::string {
     auto kernel = load(p, c);
@@ -323,8 +338,8 @@ TEST_F(Numbers, SmallActivationsAreNotFlushed) {
       const auto right = right_answers(p, w.rows, std::as_bytes(std::span(x)));
       for (std::size_t i = 0; i < y.size(); ++i)
         if (!(std::abs(y[i] - right[i].value) <= 2e-2 * right[i].absolute_sum))
-          return "y[" + std::to_string(i) + "] is " + std::to_string(y[i] / large) + " times the largest x of " + std::to_string(large * 1e30f) +
-                 "e-30, needed " + std::to_string(right[i].value / large);
+          return "y[" + std::to_string(i) + "] is " + std::to_string(y[i] / large) + " times the largest x of " +
+                 std::to_string(large * 1e30f) + "e-30, needed " + std::to_string(right[i].value / large);
     }
     return {};
   });
@@ -353,7 +368,8 @@ TEST_F(Numbers, FieldCase13AWeightScaleMultipliesInEveryOpAndFamily) {
 TEST_F(Numbers, AnIdOutsideTheExpertsGivesARowOfNaNs) {
   std::vector<Problem> problems;
   for (std::int64_t m : {1, 40})
-    problems.push_back({.op = Op::mul_mat_id, .type = WeightType::q4_0, .layout = kLayouts[m == 1], .m = m, .n = 40, .k = 256, .experts = 3, .used = 2});
+    problems.push_back(
+        {.op = Op::mul_mat_id, .type = WeightType::q4_0, .layout = kLayouts[m == 1], .m = m, .n = 40, .k = 256, .experts = 3, .used = 2});
   for_each_kernel(problems, false, [&](const Problem& p, const Config& c) -> std::string {
     auto kernel = load(p, c);
     auto data = BenchData::make(p, *device_, {});
@@ -372,7 +388,8 @@ TEST_F(Numbers, AnIdOutsideTheExpertsGivesARowOfNaNs) {
       const bool named = ids[i] >= 0 && ids[i] < p.experts;
       std::vector<OutputIndex> places;
       for (std::int64_t n = 0; n < p.n; ++n) places.push_back({static_cast<std::int64_t>(i), n});
-      const WeightRows w{p.type, (*data)->weights().data() + (named ? ids[i] : 0) * p.n * row_bytes(p.type, p.k), p.n, p.k, row_bytes(p.type, p.k)};
+      const WeightRows w{p.type, (*data)->weights().data() + (named ? ids[i] : 0) * p.n * row_bytes(p.type, p.k), p.n, p.k,
+                         row_bytes(p.type, p.k)};
       const auto right = mul_mat_reference(w, {p.x_type, (*data)->x().data(), p.m * p.used, p.k, p.k}, nullptr, DType::f32, places);
       for (std::size_t n = 0; n < right.size(); ++n) {
         const float got = y[i * right.size() + n];
