@@ -102,7 +102,6 @@ TEST(SweepCases, EveryNthLeavesOutNoOpTypeLayoutOrFamily) {
     for (const auto& c : some) ms.insert(c.problem.m);
     EXPECT_GE(ms.size(), 10u) << every;
   }
-  std::printf("%zu cases, %zu places\n", all.size(), places(all).size());
 }
 
 TEST(SweepCases, TheQuickSweepOfAllTypesSharesAShapeOutBetweenTheLayouts) {
