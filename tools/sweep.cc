@@ -46,8 +46,10 @@ Result<std::vector<std::unique_ptr<Worker>>> start_workers(const Environment& en
   const std::size_t count = std::clamp<std::size_t>(cases, 1, std::min<std::size_t>(cores, kMostWorkers));
   std::vector<std::unique_ptr<Worker>> workers;
   for (std::size_t i = 0; i < count; ++i)
-    workers.push_back(std::make_unique<Worker>(
-        WorkerOptions{.executable = environment.executable, .arguments = {kWorkerCommand, "--device", spec}, .stop = &interrupted()}));
+    workers.push_back(std::make_unique<Worker>(WorkerOptions{.executable = environment.executable,
+                                                             .arguments = {kWorkerCommand, "--device", spec},
+                                                             .candidate_seconds = kCandidateSeconds,
+                                                             .stop = &interrupted()}));
   QUERN_TRY(workers.front()->device());
   return workers;
 }
@@ -150,15 +152,18 @@ std::string class_summary(const std::vector<SweepResult>& results, int columns) 
     worst.element = std::max(worst.element, r.max_error);
   }
   using Align = Table::Align;
-  Table table({{"class"}, {"cases", Align::right}, {"worst nmse", Align::right}, {"bar", Align::right}, {"worst element", Align::right},
+  Table table({{"class"},
+               {"cases", Align::right},
+               {"worst nmse", Align::right},
+               {"bar", Align::right},
+               {"worst element", Align::right},
                {"bar", Align::right}});
   for (const auto& [accuracy, worst] : rows) {
     const AccuracyBars bars = accuracy_bars(accuracy);
     table.add({std::string(to_string(accuracy)), std::to_string(worst.cases), fmt::format("{:.1e}", worst.nmse),
                fmt::format("{:.0e}", bars.nmse), fmt::format("{:.1e}", worst.element), fmt::format("{:.0e}", bars.worst)});
   }
-  return table.render(columns) +
-         "f32 outputs without a bias; an element's error is relative to its sum of |w x|\n";
+  return table.render(columns) + "f32 outputs without a bias; an element's error is relative to its sum of |w x|\n";
 }
 
 std::string failure_text(const SweepResult& r) {
