@@ -38,10 +38,10 @@ Status time_beside_default(const BenchParts& parts, const MeasureSettings& setti
 // What a program does whose back end has no product with quantized weights: cast them to f32, multiply.
 Result<std::optional<double>> time_cast_gemm(const BenchParts& parts, const Problem& problem, const MeasureSettings& settings) {
   const ContextParts& live = parts_of(*parts.context);
-  const Problem cast{.op = Op::dequantize, .type = problem.type, .layout = problem.layout, .n = problem.n, .k = problem.k, .accuracy = Accuracy::exact};
+  const Problem cast{
+      .op = Op::dequantize, .type = problem.type, .layout = problem.layout, .n = problem.n, .k = problem.k, .accuracy = Accuracy::exact};
   QUERN_TRY(parts.measurer->prepare(cast, {.rotate = true}));
-  QUERN_ASSIGN(const Measurement dequantize,
-               parts.measurer->measure(live.kernels.default_config(cast, parts.context->target()), settings));
+  QUERN_ASSIGN(const Measurement dequantize, parts.measurer->measure(live.kernels.default_config(cast, parts.context->target()), settings));
   if (dequantize.verdict != Verdict::ok) return std::optional<double>();
   const auto gemm = parts.cublas->time_product(*live.device, problem, Cublas::Operands::tf32, settings.max_samples, settings.max_seconds);
   if (!gemm) return std::optional<double>();

@@ -17,7 +17,7 @@ using Handle = struct CublasContext*;
 constexpr int kSuccess = 0;
 constexpr int kNoTranspose = 0;
 constexpr int kTranspose = 1;
-constexpr int kF32 = 0, kBf16 = 14;  // cudaDataType
+constexpr int kF32 = 0, kBf16 = 14;                 // cudaDataType
 constexpr int kCompute32F = 68, kComputeTf32 = 77;  // cublasComputeType
 constexpr int kDefaultAlgorithm = -1;
 
@@ -139,8 +139,7 @@ Result<Timing> Cublas::time_product(Device& device, const Problem& problem, Oper
   if (problem.op != Op::mul_mat && problem.op != Op::out_prod)
     return Error{ErrorCode::kUnsupported, "cuBLAS is timed for mul_mat and out_prod, not for " + std::string(to_string(problem.op)), {}};
   for (const auto dimension : {problem.m, problem.n, problem.k})
-    if (dimension < 1 || dimension > kLargest)
-      return Error{ErrorCode::kUnsupported, "cuBLAS takes dimensions from 1 to 2147483647", {}};
+    if (dimension < 1 || dimension > kLargest) return Error{ErrorCode::kUnsupported, "cuBLAS takes dimensions from 1 to 2147483647", {}};
   const Shape shape = shape_of(problem);
   const bool bf16 = operands == Operands::bf16;
   const int type = bf16 ? kBf16 : kF32, compute = bf16 ? kCompute32F : kComputeTf32;
@@ -158,9 +157,9 @@ Result<Timing> Cublas::time_product(Device& device, const Problem& problem, Oper
     const float one = 1, zero = 0;
     const auto i = [](std::int64_t value) { return static_cast<int>(value); };
     for (const auto& w : matrices.weights)
-      QUERN_TRY(status("product", api_->gemm_ex(handle, shape.transpose_w, kNoTranspose, i(shape.rows), i(shape.columns), i(shape.reduction),
-                                                &one, w->data(), type, i(shape.ldw), matrices.x->data(), type, i(shape.ldx), &zero,
-                                                matrices.y->data(), type, i(shape.rows), compute, kDefaultAlgorithm)));
+      QUERN_TRY(status("product", api_->gemm_ex(handle, shape.transpose_w, kNoTranspose, i(shape.rows), i(shape.columns),
+                                                i(shape.reduction), &one, w->data(), type, i(shape.ldw), matrices.x->data(), type,
+                                                i(shape.ldx), &zero, matrices.y->data(), type, i(shape.rows), compute, kDefaultAlgorithm)));
     return {};
   };
   auto timing = device.time_work(enqueue, static_cast<int>(matrices.weights.size()), max_samples, max_seconds);

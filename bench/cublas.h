@@ -25,11 +25,10 @@ class Cublas {
 
   enum class Operands { bf16, tf32 };
 
-  // The problem's product on dense weights, without its batch: mul_mat Y[M,N] = X[M,K] * W[N,K]^T, or out_prod Y[M,K] = X[M,N] * W[N,K]. All
-  // matrices bf16, or f32 multiplied as TF32; f32 accumulation, random contents, with as many copies of W in turn as make more than three
-  // times the L2.
-  // Not thread-safe. Errors: kUnsupported on a device without CUDA or for another op, kEnvironment when memory runs out, kLaunchFailed with
-  // cuBLAS's status.
+  // The problem's product on dense weights, without its batch: mul_mat Y[M,N] = X[M,K] * W[N,K]^T, or out_prod Y[M,K] = X[M,N] * W[N,K].
+  // All matrices bf16, or f32 multiplied as TF32; f32 accumulation, random contents, with as many copies of W in turn as make more than
+  // three times the L2. Not thread-safe. Errors: kUnsupported on a device without CUDA or for another op, kEnvironment when memory runs
+  // out, kLaunchFailed with cuBLAS's status.
   Result<Timing> time_product(Device& device, const Problem& problem, Operands operands, int max_samples, double max_seconds) const;
 
  private:

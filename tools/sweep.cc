@@ -26,6 +26,7 @@ namespace quern::tools {
 namespace {
 
 constexpr unsigned kMostWorkers = 16;
+constexpr double kCandidateSeconds = 300;  // a check is right or wrong, not fast: under a sanitizer, on a busy machine, it may take long
 
 struct Options {
   std::string device;
