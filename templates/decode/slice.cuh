@@ -27,14 +27,25 @@ QUERN_FN typename D::Slice load_slice(const View& view, int s) {
   return D::load(view, static_cast<int>(static_cast<u32>(s) / D::kSlices), static_cast<int>(static_cast<u32>(s) % D::kSlices));
 }
 
+template <int kCount>
+struct Words {
+  u32 word[kCount];
+};
+
 // Keeps what is made of the slices behind the barrier that returned `zero` (ptx::barrier_zero): the compiler would hoist the first
 // instructions above it, and what they wait for would hold up the barrier.
 template <class Slice, int kCount>
 QUERN_FN void hold_until(u32 zero, Slice (&slices)[kCount]) {
-  static_assert(sizeof(Slice) % 4 == 0);
+  constexpr int kWords = sizeof(Slice) / 4;
+  static_assert(sizeof(Slice) == 4 * kWords);
   QUERN_UNROLL
-  for (int u = 0; u < kCount; ++u) QUERN_UNROLL
-  for (int i = 0; i < static_cast<int>(sizeof(Slice) / 4); ++i) reinterpret_cast<u32*>(&slices[u])[i] ^= zero;
+  for (int u = 0; u < kCount; ++u) {
+    // By copies: through a pointer the compiler left some types' slices in memory.
+    auto words = __builtin_bit_cast(Words<kWords>, slices[u]);
+    QUERN_UNROLL
+    for (int i = 0; i < kWords; ++i) words.word[i] ^= zero;
+    slices[u] = __builtin_bit_cast(Slice, words);
+  }
 }
 
 // Byte `e` of a packed quad as an exact f32, bias removed.

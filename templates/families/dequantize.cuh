@@ -20,8 +20,12 @@ QUERN_FN void dequantize(const KernelArgs& args) {
   } else {
     f32 w[32];
     slice_values<D>(load_slice<D>(view, s), w);
+    bool wide = Out::quads_are_wide(args);
     QUERN_UNROLL
-    for (int i = 0; i < 32; ++i) Out::store(args, n, quad_position<D>(s, i / 4) + i % 4, w[i]);
+    for (int q = 0; q < 8; ++q) {
+      f32 quad[4] = {w[4 * q], w[4 * q + 1], w[4 * q + 2], w[4 * q + 3]};
+      Out::store_quad(args, n, quad_position<D>(s, q), quad, wide);
+    }
   }
 }
 

@@ -70,8 +70,30 @@ struct Output {
     else
       *reinterpret_cast<u32*>(y) = pair[0].bits | static_cast<u32>(pair[1].bits) << 16;
   }
-  static QUERN_FN bool pairs_are_wide(const KernelArgs& args) {
-    return ((reinterpret_cast<u64>(args.y) | static_cast<u64>(args.ldy * static_cast<i64>(sizeof(T)))) & (2 * sizeof(T) - 1)) == 0;
+  static QUERN_FN bool pairs_are_wide(const KernelArgs& args) { return are_wide<2>(args); }
+  // The same for four columns from a multiple of four on.
+  static QUERN_FN void store_quad(const KernelArgs& args, i64 row, i64 column, const f32 (&v)[4], bool wide) {
+    if (!wide) {
+      QUERN_UNROLL
+      for (int i = 0; i < 4; ++i) store(args, row, column + i, v[i]);
+      return;
+    }
+    T quad[4];
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) quad[i] = ptx::from_f32<T>(finish(args, column + i, v[i]));
+    T* y = static_cast<T*>(args.y) + (row * args.ldy + column);
+    if constexpr (sizeof(T) == 4)
+      *reinterpret_cast<u32x4*>(y) = {ptx::bits_of(quad[0]), ptx::bits_of(quad[1]), ptx::bits_of(quad[2]), ptx::bits_of(quad[3])};
+    else
+      *reinterpret_cast<u32x2*>(y) = {quad[0].bits | static_cast<u32>(quad[1].bits) << 16, quad[2].bits | static_cast<u32>(quad[3].bits)
+                                                                                                              << 16};
+  }
+  static QUERN_FN bool quads_are_wide(const KernelArgs& args) { return are_wide<4>(args); }
+
+ private:
+  template <int kColumns>
+  static QUERN_FN bool are_wide(const KernelArgs& args) {
+    return ((reinterpret_cast<u64>(args.y) | static_cast<u64>(args.ldy * static_cast<i64>(sizeof(T)))) & (kColumns * sizeof(T) - 1)) == 0;
   }
 };
 
