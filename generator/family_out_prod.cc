@@ -58,6 +58,8 @@ class OutProdFamily : public Family {
     QUERN_TRY(supports_batch(name_, xy_batches(p).count()));
     QUERN_TRY(supports_accuracy(name_, p, Accuracy::tight));
     QUERN_TRY(supports_slices(name_, p));
+    // Rows of W are counted in 32 bits, and a split may begin a few runs past the last one.
+    if (p.n > (std::int64_t{1} << 30)) return unsupported(name_, "n is " + std::to_string(p.n) + ", needed at most 1073741824");
     return supports_grid(name_, (p.m / 16 + 1) * (p.k / 32 + 1) * 32);
   }
 

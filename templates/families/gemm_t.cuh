@@ -51,7 +51,7 @@ struct GemmT {
 
   // Decodes and multiplies the run at n, and loads the next one, guarded where it may reach over the end.
   template <bool kWide>
-  static QUERN_FN void step(State& s, const KernelArgs& args, const OutProdPlace& at, i64 m0, int column0, i64 n, u8* tiles, u8*& tile) {
+  static QUERN_FN void step(State& s, const KernelArgs& args, const OutProdPlace& at, i64 m0, int column0, int n, u8* tiles, u8*& tile) {
     u32 a[G.frags_m][kGroups][4];
     convert(a, s.x, s.scales);
     QUERN_UNROLL
@@ -77,7 +77,7 @@ struct GemmT {
     s.scales.load(args, m0);
     u8* tile = tiles;
     // One path where runs are whole and wide: where paths meet, the compiler copies what is being loaded, and waits for it.
-    i64 n = at.begin;
+    int n = at.begin;
     if (wide)
       for (; n + 2 * G.run <= at.end; n += G.run) step<true>(s, args, at, m0, column0, n, tiles, tile);
     for (; n < at.end; n += G.run) step<false>(s, args, at, m0, column0, n, tiles, tile);

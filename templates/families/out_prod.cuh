@@ -60,12 +60,12 @@ struct WeightTile {
 
   // To load runs from n0 on. The thread's number comes through a shuffle, so that the compiler keeps it: read anew from its special
   // register in every step, it took 8% of the time.
-  QUERN_FN WeightTile(const KernelArgs& args, i64 n0) {
+  QUERN_FN WeightTile(const KernelArgs& args, int n0) {
     thread = ptx::shuffle_xor(ptx::thread_x(), 0);
     QUERN_UNROLL
     for (int u = 0; u < kPerThread; ++u) {
-      i64 n = n0 + row_of_w(row(thread + u * kThreads));
-      view[u] = View::of(args, n < args.n ? n : args.n - 1);
+      int n = n0 + row_of_w(row(thread + u * kThreads));
+      view[u] = View::of(args, n < args.n ? n : 0);  // past the end: never loaded from
     }
   }
 
@@ -76,12 +76,12 @@ struct WeightTile {
     view[u] = view[u].below(args, T.run);
   }
   // Loads the run at n0, its rows from `end` on as zeros.
-  QUERN_FN void load_guarded(int u, const KernelArgs& args, i64 n0, i64 end, i64 k0) {
-    i64 n = n0 + row_of_w(row(thread + u * kThreads));
+  QUERN_FN void load_guarded(int u, const KernelArgs& args, int n0, int end, i64 k0) {
+    int n = n0 + row_of_w(row(thread + u * kThreads));
     bool inside = n < end && (kWhole || thread + u * kThreads < T.run * kRowSlices);
     slice[u] = inside ? load_slice<D>(View::of(args, n), slice_number(u, args, k0)) : Slice{};
   }
-  QUERN_FN void load(const KernelArgs& args, i64 n0, i64 end, i64 k0) {
+  QUERN_FN void load(const KernelArgs& args, int n0, int end, i64 k0) {
     QUERN_UNROLL
     for (int u = 0; u < kPerThread; ++u) load_guarded(u, args, n0, end, k0);
   }
@@ -111,7 +111,7 @@ struct WeightTile {
   // Part `part` of `parts` of store(); each slice's registers are taken at once by the load of a run ahead, the one at n0, which then has a
   // whole step to arrive. With kWholeRun it is the next of the whole runs.
   template <bool kWholeRun>
-  QUERN_FN void store_part(int part, int parts, u8* tile, const KernelArgs& args, i64 n0, i64 end, i64 k0) {
+  QUERN_FN void store_part(int part, int parts, u8* tile, const KernelArgs& args, int n0, int end, i64 k0) {
     QUERN_UNROLL
     for (int piece = kPieces * part / parts; piece < kPieces * (part + 1) / parts; ++piece) {
       store_piece(piece, tile, k0);
@@ -124,7 +124,7 @@ struct WeightTile {
   }
 
   // Starts bringing the run at n0 into L2, a row per thread of the first few.
-  QUERN_FN void prefetch(const KernelArgs& args, i64 n0, i64 k0) const {
+  QUERN_FN void prefetch(const KernelArgs& args, int n0, i64 k0) const {
     if (thread < T.run) ptx::prefetch_l2(View::of(args, n0 + thread).template field<0>(first_slice(k0) / D::kSlices * block_step()));
   }
 
@@ -158,7 +158,7 @@ struct InputFragments {
       return ptx::load_cached(p).bits;
   }
   // Columns [n, n+4) of row m, those from `end` on as zeros.
-  static QUERN_FN void load_quad(u32 (&out)[sizeof(X)], const KernelArgs& args, i64 m, i64 n, i64 end, bool wide) {
+  static QUERN_FN void load_quad(u32 (&out)[sizeof(X)], const KernelArgs& args, i64 m, int n, int end, bool wide) {
     const X* x = static_cast<const X*>(args.x);
     if (wide) {
       const X* p = x + In::offset(args, m, n);
@@ -185,7 +185,7 @@ struct InputFragments {
   // Rows past the end read the last one and are not written. kWide: rows of X can be read four elements at a time, and 16*kGroups rows of W
   // are left.
   template <bool kWide>
-  QUERN_FN void load_group(int j, const KernelArgs& args, i64 m0, i64 n0, i64 end) {
+  QUERN_FN void load_group(int j, const KernelArgs& args, i64 m0, int n0, int end) {
     QUERN_UNROLL
     for (int f = 0; f < kFrags; ++f) QUERN_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -196,13 +196,13 @@ struct InputFragments {
   }
   // Starts bringing columns [n0, n0 + 16*kGroups) of kRows rows of X into L2, a line per thread.
   template <int kRows, int kThreads>
-  static QUERN_FN void prefetch(const KernelArgs& args, int thread, i64 m0, i64 n0) {
+  static QUERN_FN void prefetch(const KernelArgs& args, int thread, i64 m0, int n0) {
     constexpr int kLine = 128 / static_cast<int>(sizeof(X)), kLines = (16 * kGroups + kLine - 1) / kLine;
     static_assert(kRows * kLines <= kThreads);
     i64 m = m0 + thread / kLines;
     if (m < args.m) ptx::prefetch_l2(static_cast<const X*>(args.x) + In::offset(args, m, n0 + thread % kLines * kLine));
   }
-  QUERN_FN void load(const KernelArgs& args, i64 m0, i64 n0, i64 end, bool wide) {
+  QUERN_FN void load(const KernelArgs& args, i64 m0, int n0, int end, bool wide) {
     if (wide && n0 + 16 * kGroups <= end) {
       QUERN_UNROLL
       for (int j = 0; j < kGroups; ++j) load_group<true>(j, args, m0, n0, end);
@@ -259,16 +259,17 @@ struct InputScales {
 // Which part of the output and of N a block has.
 struct OutProdPlace {
   i64 m0, k0;
-  i64 begin, end;  // rows of W
+  int begin, end;  // rows of W: a grid-sized number
   int split;
 };
 template <OutProdTiles T>
 QUERN_FN OutProdPlace out_prod_place(const KernelArgs& args) {
   i64 index = ptx::block_x(), tiles_k = T.tiles_k(args.k), tiles_m = T.tiles_m(args.m);
   int split = static_cast<int>(index / (tiles_k * tiles_m));
-  i64 steps = ceil_div(ceil_div(args.n, T.run), T.split);
-  i64 begin = split * steps * T.run, end = begin + steps * T.run;
-  return {index / tiles_k % tiles_m * T.tile_m, index % tiles_k * T.tile_k, begin, end < args.n ? end : args.n, split};
+  int n = static_cast<int>(args.n), steps = static_cast<int>(ceil_div(ceil_div(n, T.run), T.split));
+  i64 begin = static_cast<i64>(split) * steps * T.run, end = begin + static_cast<i64>(steps) * T.run;
+  return {index / tiles_k % tiles_m * T.tile_m, index % tiles_k * T.tile_k, static_cast<int>(begin < n ? begin : n),
+          static_cast<int>(end < n ? end : n), split};
 }
 
 // Fragments [kFrags x kColumns] of 16 tokens by 8 columns to Y, or to the partial sums of the block's split.

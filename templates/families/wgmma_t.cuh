@@ -32,7 +32,7 @@ struct WgmmaT {
 
   // Converts the next run of X, and loads the one behind it.
   template <int kHalf, bool kWide>
-  static QUERN_FN void next_input(State& s, const KernelArgs& args, i64 m0, i64 ahead, i64 end) {
+  static QUERN_FN void next_input(State& s, const KernelArgs& args, i64 m0, int ahead, int end) {
     QUERN_UNROLL
     for (int j = 0; j < kGroups; ++j) {
       s.x.template operand<kBf16>(s.a[1 - kHalf][j], 0, j, s.scales.inverse);
@@ -44,10 +44,10 @@ struct WgmmaT {
   // reach over the end. Nothing of the decoding may be hoisted above the barrier, as the compiler likes to: what it waits for would keep
   // the tensor cores waiting too (Q4_0, M=2048: 976 us; held behind the barrier, 888).
   template <int kHalf, bool kWide>
-  static QUERN_FN void step(State& s, const KernelArgs& args, const OutProdPlace& at, i64 m0, i64 n, u8* tiles) {
+  static QUERN_FN void step(State& s, const KernelArgs& args, const OutProdPlace& at, i64 m0, int n, u8* tiles) {
     const u8* now = tiles + kHalf * T.weights().bytes();
     u8* next = tiles + (1 - kHalf) * T.weights().bytes();
-    i64 ahead = n + 2 * G.kRun;
+    int ahead = n + 2 * G.kRun;
     // A load has one step to arrive, 0.6 us at best: enough from L2, not from memory.
     if (kWide && n + (kPrefetched + 1) * G.kRun <= at.end) {
       s.w.prefetch(args, n + kPrefetched * G.kRun, at.k0);
@@ -91,7 +91,7 @@ struct WgmmaT {
     s.x.load(args, m0, at.begin + G.kRun, at.end, wide);
     // Two runs per turn, so that each has its own operand registers. Where runs are whole and wide the loop has one path: where paths met,
     // the compiler copied what was just being loaded, and waited for it (24% of all stalls).
-    i64 n = at.begin;
+    int n = at.begin;
     if (wide)
       for (; n + 4 * G.kRun <= at.end; n += 2 * G.kRun) {
         step<0, true>(s, args, at, m0, n, tiles);
