@@ -24,7 +24,7 @@ struct WgmmaGemm {
   static QUERN_FN void load(Slice (&w)[2], const View (&views)[2], int run, int slices) {
     int s = run * 4 + ptx::lane() % 4;
     QUERN_UNROLL
-    for (int h = 0; h < 2; ++h) w[h] = load_slice<D>(views[h], s < slices ? s : slices - 1);  // past the end the tokens are zeros
+    for (int h = 0; h < 2; ++h) w[h] = s < slices ? load_slice<D>(views[h], s) : Slice{};
   }
 
   static QUERN_FN void decode(Operand& operand, const Slice (&w)[2]) {
@@ -109,7 +109,7 @@ struct WgmmaGemm {
         if (current >= runs) break;
         ptx::cp_async_wait<G.stages - 2>();
         ptx::fence_proxy_async();
-        hold_until(ptx::barrier_zero(), w);
+        ptx::barrier();
         multiply(c, operand[half], stages + read * G.stage_bytes());
         if (current + G.stages - 1 < runs) stage_activations(stages + write * G.stage_bytes(), tile, current + G.stages - 1);
         ptx::cp_async_commit();

@@ -13,14 +13,14 @@ void change(const std::string& directory, const std::string& sql) {
 
 constexpr std::int64_t kNow = 1700000000;
 
-// Six artifacts of 1000 bytes, each used a day before the next; "1" is running.
+// Six artifacts of 1000 bytes, each used a day before the next; the running generator made all but the fourth.
 class Administration : public ::testing::Test {
  protected:
   void SetUp() override {
     auto store = Store::open(options_for(dir_.path()));
     for (int n = 0; n < 6; ++n) {
       auto artifact = sample_artifact(n, 1000);
-      artifact.generator_version = n == 3 ? "0" : "1";
+      artifact.generator_version = n == 3 ? "0" : kGeneratorVersion;
       ASSERT_TRUE(store->put_artifact(sample_key(n), artifact));
     }
     ASSERT_TRUE(store->put_measurement(sample_measurement(0)));

@@ -21,7 +21,7 @@ class Exchange : public ::testing::Test {
     auto store = Store::open(options_for(from_));
     for (int n = 0; n < 4; ++n) {
       auto artifact = sample_artifact(n);
-      artifact.generator_version = n == 3 ? "0" : "1";
+      artifact.generator_version = n == 3 ? "0" : kGeneratorVersion;
       ASSERT_TRUE(store->put_artifact(sample_key(n), artifact));
       ASSERT_TRUE(store->put_measurement(sample_measurement(n)));
       ASSERT_TRUE(store->put_winner(sample_winner(n)));

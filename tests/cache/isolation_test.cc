@@ -84,7 +84,7 @@ TEST(Isolation, ForeignRowsAreListedWithTheReason) {
     EXPECT_TRUE(store->find_artifact(sample_key(1)));
     EXPECT_TRUE(store->find_artifact(sample_key(2)));
   }
-  const Running here{"1", {"NVRTC 13.0"}, {"sm_90a"}, {sample_tuning(1).device}};
+  const Running here{kGeneratorVersion, {"NVRTC 13.0"}, {"sm_90a"}, {sample_tuning(1).device}};
   const auto artifacts = list_artifacts(dir.path(), here);
   ASSERT_TRUE(artifacts);
   ASSERT_EQ(artifacts->size(), 4u);  // ordered by name
@@ -92,7 +92,7 @@ TEST(Isolation, ForeignRowsAreListedWithTheReason) {
   EXPECT_EQ((*artifacts)[0].why_not, "");
   EXPECT_EQ((*artifacts)[1].why_not, "for sm_80, here is sm_90a");
   EXPECT_EQ((*artifacts)[2].why_not, "compiled by NVRTC 12.8, here is NVRTC 13.0");
-  EXPECT_EQ((*artifacts)[3].why_not, "made by generator 7, this is generator 1");
+  EXPECT_EQ((*artifacts)[3].why_not, std::string("made by generator 7, this is generator ") + kGeneratorVersion);
   const auto tunings = list_tunings(dir.path(), here);
   ASSERT_TRUE(tunings);
   ASSERT_EQ(tunings->size(), 2u);  // ordered by device

@@ -125,12 +125,31 @@ TEST_F(CompileOnly, TheDefaultRoutedGemmOfEveryType) {
   compile_all();
 }
 
+// The gradient through every type by tensor cores: the architectures rotate for gemm_t, wgmma_t has one.
+TEST_F(CompileOnly, TheDefaultOutProdOfEveryType) {
+  const auto types = test::decodable_types();
+  for (std::size_t t = 0; t < types.size(); ++t)
+    for (const char* family : {"gemm_t", "wgmma_t"}) {
+      const bool hopper = std::string_view(family) == "wgmma_t";
+      Problem p = mul_mat(types[t], t % 2 ? Layout::planar : Layout::gguf, hopper ? 128 : 16, 4096, 4096,
+                          t % 3 ? Accuracy::normal : Accuracy::tight);
+      p.op = Op::out_prod, p.x_type = DType(t % 3), p.y_type = DType(t / 3 % 3), p.x_transposed = t % 4 == 1, p.scale = t % 5 == 0;
+      add_default(p, kArchitectures[hopper ? 4 : 1 + t % (std::size(kArchitectures) - 1)], family);
+    }
+  EXPECT_GT(jobs_.size(), types.size() / 2);
+  for (Job& job : jobs_) job.may_spill = true;  // rarer element types may; the usual ones are held to none below
+  compile_all();
+}
+
 // What runs untuned runs out of registers nowhere.
 TEST_F(CompileOnly, TheDefaultConfigsDoNotSpill) {
   for (const Target& target : {cuda(80), cuda(90, true), cuda(120)})
     for (WeightType type : {WeightType::q4_0, WeightType::q8_0, WeightType::q4_k, WeightType::q6_k, WeightType::f16})
       for (std::int64_t m : {1, 8, 64, 2048}) {
-        const Problem p = mul_mat(type, Layout::planar, m, 14336, 4096);
+        Problem p = mul_mat(type, Layout::planar, m, 14336, 4096);
+        add(p, target, default_config(p, target));
+        if (m != 64 && m != 2048) continue;
+        p.op = Op::out_prod;
         add(p, target, default_config(p, target));
       }
   compile_all();

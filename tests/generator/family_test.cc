@@ -66,7 +66,8 @@ TEST(Families, AreSimplestFirstUniqueAndFound) {
     names.push_back(family->name());
     EXPECT_EQ(find_family(family->name()), family);
   }
-  EXPECT_EQ(names, (std::vector<std::string_view>{"generic", "dequantize", "repack", "gemv_f32", "gemv_q8", "gemm", "wgmma"}));
+  EXPECT_EQ(names, (std::vector<std::string_view>{"generic", "dequantize", "repack", "gemv_f32", "gemv_q8", "gemm", "wgmma", "gemm_t",
+                                                  "wgmma_t"}));
   EXPECT_EQ(find_family("gem"), nullptr);
   EXPECT_EQ(find_family(""), nullptr);
 }
