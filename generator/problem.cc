@@ -25,8 +25,10 @@ bool parse_integer(std::string_view text, std::int64_t& value) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
+// "6,2", or "6" for 6,1.
 bool parse_pair(std::string_view text, std::int64_t& first, std::int64_t& second) {
   std::size_t comma = text.find(',');
+  if (comma == std::string_view::npos) return second = 1, parse_integer(text, first);
   return comma != std::string_view::npos && parse_integer(text.substr(0, comma), first) && parse_integer(text.substr(comma + 1), second);
 }
 

@@ -254,7 +254,10 @@ void add_bench(CLI::App& app, Session& session) {
   auto* sub = app.add_subcommand("bench", "Time kernels beside the read ceiling and cuBLAS");
   auto options = std::make_shared<Options>();
   sub->add_option("--device", options->device, "auto, host or cuda:N");
-  sub->add_option("--op", options->ops, "Ops")->delimiter(',')->check(CLI::IsMember(op_names()))->capture_default_str();
+  // How many experts a routed product has, no option says: `quern tune` times it from a list of problems.
+  auto ops = op_names();
+  std::erase(ops, std::string(to_string(Op::mul_mat_id)));
+  sub->add_option("--op", options->ops, "Ops")->delimiter(',')->check(CLI::IsMember(ops))->capture_default_str();
   sub->add_option("--type", options->types, "Weight types")->delimiter(',')->check(CLI::IsMember(type_names()))->capture_default_str();
   sub->add_option("--shape", options->shapes, "N,K; may be repeated (default: 14336,4096)");
   sub->add_option("--m", options->ms, "Rows of X (default: 1,2,4,8,16,64,512,2048)")

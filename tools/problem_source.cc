@@ -83,6 +83,8 @@ Result<SelectedProblems> from_model(const ProblemSelection& selection) {
 Result<SelectedProblems> from_problem_file(const ProblemSelection& selection) {
   SelectedProblems selected;
   QUERN_ASSIGN(selected.problems, read_problems_file(selection.file));
+  if (!selected.problems.empty())
+    selected.if_none = "none of its " + std::to_string(selected.problems.size()) + " problems is one of those asked for";
   const auto ops = from_names<Op>(selection.ops, op_from_name);
   const auto layouts = from_names<Layout>(selection.layouts, layout_from_name);
   std::erase_if(selected.problems,
@@ -131,7 +133,9 @@ Result<SelectedProblems> select_problems(const ProblemSelection& selection) {
   const auto types = from_names<WeightType>(selection.types, weight_type_from_name);
   std::erase_if(selected.problems, [&](const Problem& p) { return !among(types, p.type); });
   if (!selected.problems.empty()) return selected;
-  std::string why = selected.notes.empty() ? "no matrix in it" : selected.notes.front();
+  const std::string why = !selected.if_none.empty() ? selected.if_none
+                          : selected.notes.empty()  ? "no matrix in it"
+                                                    : selected.notes.front();
   return bad_input(selection.file + ": nothing to tune: " + why);
 }
 
@@ -146,9 +150,11 @@ std::string short_text(const Problem& p) {
   if (p.bias) text += " bias";
   if (p.accuracy != defaults.accuracy) text.append(" ").append(to_string(p.accuracy));
   if (p.batch2 * p.batch3 != 1) text += " batch=" + std::to_string(p.batch2) + "," + std::to_string(p.batch3);
+  if (p.ratio2 * p.ratio3 != 1) text += " ratio=" + std::to_string(p.ratio2) + "," + std::to_string(p.ratio3);
   if (p.x_transposed) text += " transposed";
   if (p.scale) text += " scale";
   if (p.op == Op::mul_mat_id) text += " used=" + std::to_string(p.used) + " of " + std::to_string(p.experts);
+  if (p.x_broadcast) text += " broadcast";
   return text;
 }
 

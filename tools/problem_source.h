@@ -29,6 +29,7 @@ void add_selection(CLI::App& sub, ProblemSelection& selection);
 struct SelectedProblems {
   std::vector<Problem> problems;   // not empty
   std::vector<std::string> notes;  // what was left out and why, one line each
+  std::string if_none = {};        // what to say where the filters leave nothing; empty: the first note
 };
 // Errors: kInvalidArgument for a file that cannot be read, or from which nothing remains; those of the readers.
 Result<SelectedProblems> select_problems(const ProblemSelection& selection);

@@ -90,6 +90,7 @@ Json case_json(const SweepResult& r) {
            {"y_dtype", to_string(p.y_type)},
            {"bias", p.bias},
            {"batch", {p.batch2, p.batch3}},
+           {"ratio", {p.ratio2, p.ratio3}},
            {"x_transposed", p.x_transposed},
            {"scale", p.scale},
            {"experts", p.experts},

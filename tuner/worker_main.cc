@@ -59,7 +59,9 @@ Result<std::unique_ptr<Compiler>> open_compiler(const Target& target, const Libr
 }  // namespace
 
 int worker_main(int fd, const Result<WorkbenchTools>& opened) {
+  // A signal to the process group is the parent's to act on: a worker that died of it would count as a candidate that crashed, for good.
   std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
   end_with_parent(fd);
   LinePipe pipe(fd, fd);
   if (!opened) {
