@@ -103,7 +103,7 @@ TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
   EXPECT_EQ(error_of("mul_mat q4_0 z=1 k=32"),
             "problem: found 'z=1', needed one of m n k x y bias class layout batch ratio transposed scale experts used broadcast");
   for (const char* field : {"m=one", "m=", "n=1.5", "n=0x10", "k=32k", "k= 32", "x=f64", "y=int8", "bias=2", "bias=true", "class=best",
-                            "layout=row", "batch=2", "batch=2,", "batch=,2", "ratio=1;1", "ratio=1,1,1", "m=99999999999999999999"}) {
+                            "layout=row", "batch=2,", "batch=,2", "ratio=1;1", "ratio=1,1,1", "m=99999999999999999999"}) {
     const std::string found = std::string(field).substr(0, std::string(field).find(' '));
     EXPECT_EQ(error_of("mul_mat q4_0 " + std::string(field)), "problem: found '" + found + "', needed a legal value for that field")
         << field;
