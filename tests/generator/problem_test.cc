@@ -125,7 +125,7 @@ TEST(ValidateProblem, NamesTheLengthAndTheBlock) {
     p.k = 3 * type.block_elements;
     EXPECT_EQ(invalid(p), "") << type.name;
     p.k += 1;
-    EXPECT_EQ(invalid(p) == "", type.block_elements == 1) << type.name;
+    EXPECT_EQ(invalid(p).empty(), type.block_elements == 1) << type.name;
   }
 }
 
