@@ -125,17 +125,6 @@ TEST_F(CommandTest, AnInterruptedTuneEndsSoonSaysSoAndLeavesASoundStore) {
   EXPECT_EQ(object_of(quern("cache verify --json"))["bad"], Json::array());
 }
 
-// A worker that died of the signal counted as a candidate that crashed, which no rerun tries again.
-TEST_F(CommandTest, ASigtermToTheWholeGroupBlamesNoCandidate) {
-  if (!works("host")) GTEST_SKIP() << "no host target here";
-  const std::string tune = "env QUERN_CACHE_DIR='" + store_ + "' \"$QUERN_COMMAND\" tune '" + model() + "' --device host --m 1,8,64 --json";
-  for (const char* after : {"3", "4"}) {
-    const Outcome run = shell("setsid " + tune + " & p=$!; sleep " + std::string(after) + "; kill -TERM -- -$p; wait $p");
-    EXPECT_NE(run.err.find("quern: interrupted"), std::string::npos) << run.err;
-    EXPECT_EQ(run.out.find("killed by signal"), std::string::npos) << run.out;
-  }
-}
-
 TEST_F(CommandTest, TheSweepPassesOnTheHostAndWritesItsReport) {
   if (!works("host")) GTEST_SKIP() << "no host target here";
   const Outcome run = quern("sweep --device host --quick --op dequantize --type q4_0 --json --junit report.xml");
