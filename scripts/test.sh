@@ -58,7 +58,7 @@ echo "test: built after $((SECONDS - started)) s"
 
 if [ "$lint" = 1 ]; then step "Formatting, layering, lint" scripts/lint.sh build/release; fi
 unit_tests build/release
-# Every third of the quick sweep's 5106 cases: all of them take two cores 18 minutes. Every op, type, layout and family is among them.
+# Every third of the quick sweep's 5106 cases: all of them would take two cores about 18 minutes. Every op, type, layout and family is among them.
 step "Quick sweep on the host target" build/release/quern sweep --device host --quick --every 3 --junit build/release/sweep.xml
 step "Commands of the README" scripts/check_readme.sh
 

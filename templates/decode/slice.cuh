@@ -40,7 +40,6 @@ QUERN_FN void hold_until(u32 zero, Slice (&slices)[kCount]) {
   static_assert(sizeof(Slice) == 4 * kWords);
   QUERN_UNROLL
   for (int u = 0; u < kCount; ++u) {
-    // By copies: through a pointer the compiler left some types' slices in memory.
     auto words = __builtin_bit_cast(Words<kWords>, slices[u]);
     QUERN_UNROLL
     for (int i = 0; i < kWords; ++i) words.word[i] ^= zero;

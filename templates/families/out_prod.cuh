@@ -58,8 +58,8 @@ struct WeightTile {
   static QUERN_FN int column(int i) { return i / kPhaseRows % kRowSlices; }
   static QUERN_FN int row_of_w(int row) { return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2; }
 
-  // To load runs from n0 on. The thread's number comes through a shuffle, so that the compiler keeps it: read anew from its special
-  // register in every step, it took 8% of the time.
+  // To load runs from n0 on. The thread's number comes through a shuffle, so that the compiler keeps it and does not read its special
+  // register anew in every step.
   QUERN_FN WeightTile(const KernelArgs& args, int n0) {
     thread = ptx::shuffle_xor(ptx::thread_x(), 0);
     QUERN_UNROLL
@@ -259,7 +259,7 @@ struct InputScales {
 // Which part of the output and of N a block has.
 struct OutProdPlace {
   i64 m0, k0;
-  int begin, end;  // rows of W: a grid-sized number
+  int begin, end;  // rows of W, at most 2^30 by the families' rule
   int split;
 };
 template <OutProdTiles T>
@@ -276,9 +276,7 @@ QUERN_FN OutProdPlace out_prod_place(const KernelArgs& args) {
 template <class Out, int kSplit, bool kScaled, int kFrags, int kColumns>
 QUERN_FN void store_out_prod(const f32 (&c)[kFrags][kColumns][4], const f32 (&scale)[kFrags][2], const KernelArgs& args,
                              const OutProdPlace& at, i64 m0, i64 k0) {
-  constexpr OutProdWorkspace kNone{0, 0, kSplit, kScaled};
-  OutProdWorkspace workspace = kNone;
-  workspace.m = args.m, workspace.k = args.k;
+  OutProdWorkspace workspace{args.m, args.k, kSplit, kScaled};
   f32* partial = reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + workspace.partials()) + at.split * args.m * args.k;
   bool pairs = Out::pairs_are_wide(args);
   QUERN_UNROLL

@@ -42,7 +42,7 @@ struct WgmmaT {
 
   // Multiplies the run in half `kHalf` of the tiles, and meanwhile decodes the next run and loads the one behind it, guarded where it may
   // reach over the end. Nothing of the decoding may be hoisted above the barrier, as the compiler likes to: what it waits for would keep
-  // the tensor cores waiting too (Q4_0, M=2048: 976 us; held behind the barrier, 888).
+  // the tensor cores waiting too (docs/decisions/0008-out-prod.md).
   template <int kHalf, bool kWide>
   static QUERN_FN void step(State& s, const KernelArgs& args, const OutProdPlace& at, i64 m0, int n, u8* tiles) {
     const u8* now = tiles + kHalf * T.weights().bytes();
