@@ -223,6 +223,11 @@ TEST_F(Tuning, AKilledParentLeavesNoWorkerEvenOneThatHangs) {
   std::ifstream(log_ + ".pid") >> worker;
   ASSERT_GT(worker, 0);
   EXPECT_NE(process_state(worker), "");
+  // A signal to the process group is the parent's to act on: a worker that died of it would count as a candidate that crashed, for good.
+  for (const int signal : {SIGINT, SIGTERM}) ::kill(worker, signal);
+  ::usleep(300000);
+  const std::string after = process_state(worker);
+  EXPECT_TRUE(!after.empty() && after != "Z") << "the worker died of a signal to its group";
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
   auto gone = [&] {
