@@ -123,7 +123,7 @@ class Gemm final : public Family {
                            "quern::Gemm<Weight, Layout, Out, kGeometry>::run(args);");
     if (g.split_k > 1)
       text.kernel_per_matrix(overlapping(step("quern_sum", ceil_div(p.m * p.n, kSumThreads), kSumThreads)), 1,
-                             "quern::sum_splits<Out, kGeometry, " + sum + ">(args);");
+                             "quern::sum_splits<Out, kGeometry.split_k, " + sum + ">(args, kGeometry.partials(args.m, args.k), args.n);");
     return std::move(text).finish(static_cast<std::size_t>(g.workspace_bytes(p.m, p.n, p.k)), accuracy_of(g));
   }
 

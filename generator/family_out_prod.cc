@@ -73,11 +73,11 @@ class OutProdFamily : public Family {
       text.kernel_per_matrix(step("quern_scales", p.x_transposed ? ceil_div(p.m, kWarpLanes) : p.m, kScaleThreads, kScaleThreads * 4), 1,
                              "quern::input_scales<In, " + std::to_string(kScaleThreads) + ">(args);");
     text.kernel_per_matrix(bf16 ? main : overlapping(main), min_blocks, body);
-    const std::string split = std::to_string(t.split), scaled = bf16 ? "false" : "true";
+    const OutProdWorkspace workspace{p.m, p.k, t.split, !bf16};
     if (t.split > 1)
       text.kernel_per_matrix(overlapping(step("quern_sum", ceil_div(p.m * p.k, kSumThreads), kSumThreads)), 1,
-                             "quern::sum_out_prod<Out, " + split + ", " + scaled + ", " + std::to_string(kSumThreads) + ">(args);");
-    const OutProdWorkspace workspace{p.m, p.k, t.split, !bf16};
+                             "quern::sum_splits<Out, " + std::to_string(t.split) + ", " + std::to_string(kSumThreads) + ">(args, " +
+                                 std::to_string(workspace.partials()) + ", args.k);");
     return std::move(text).finish(static_cast<std::size_t>(workspace.bytes()), accuracy);
   }
 

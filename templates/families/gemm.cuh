@@ -5,6 +5,7 @@
 
 #include "decode/packed.cuh"
 #include "families/element.cuh"
+#include "families/splits.cuh"
 #include "geometry/gemm.h"
 
 namespace quern {
@@ -210,18 +211,5 @@ struct Gemm {
     store(c, args, t, rows);
   }
 };
-
-// Adds the partial sums of the splits in their order, then the bias. One thread per output.
-template <class Out, GemmGeometry G, int kThreads>
-QUERN_FN void sum_splits(const KernelArgs& args) {
-  ptx::wait_previous();
-  i64 index = ptx::block_x() * kThreads + ptx::thread_x();
-  if (index >= args.m * args.n) return;
-  const f32* partial = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + G.partials(args.m, args.k));
-  f32 sum = 0;
-  QUERN_UNROLL
-  for (int s = 0; s < G.split_k; ++s) sum = ptx::add(sum, ptx::load_cached(partial + s * args.m * args.n + index));
-  Out::store(args, index / args.n, index % args.n, sum);
-}
 
 }  // namespace quern

@@ -5,6 +5,7 @@
 #include "decode/packed.cuh"
 #include "families/activations.cuh"
 #include "families/element.cuh"
+#include "families/splits.cuh"
 #include "geometry/out_prod.h"
 
 namespace quern {
@@ -319,20 +320,6 @@ QUERN_FN void input_scales(const KernelArgs& args) {
       shared[ptx::thread_x()] = absmax = absmax > shared[ptx::thread_x() + half * kRows] ? absmax : shared[ptx::thread_x() + half * kRows];
   }
   if (part == 0 && m < args.m) static_cast<f32*>(args.workspace)[m] = fragment_scale(absmax);
-}
-
-// Adds the partial sums of the splits in their order. One thread per output.
-template <class Out, int kSplit, bool kScaled, int kThreads>
-QUERN_FN void sum_out_prod(const KernelArgs& args) {
-  ptx::wait_previous();
-  i64 index = ptx::block_x() * kThreads + ptx::thread_x(), outputs = args.m * args.k;
-  if (index >= outputs) return;
-  OutProdWorkspace workspace{args.m, args.k, kSplit, kScaled};
-  const f32* partial = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + workspace.partials());
-  f32 sum = 0;
-  QUERN_UNROLL
-  for (int s = 0; s < kSplit; ++s) sum = ptx::add(sum, ptx::load_cached(partial + s * outputs + index));
-  Out::store(args, index / args.k, index % args.k, sum);
 }
 
 }  // namespace quern
