@@ -26,26 +26,38 @@ std::string check_tiles(const Problem& p, const OutProdTiles& t, int bf16, long 
   const long long steps = std::max(1LL, ceil_div(p.n, t.run));
   if (t.split > 1 && t.split * 4 > steps)
     return is("split", t.split, "at most a quarter of the " + std::to_string(steps) + " steps along n");
-  if (t.split > 1 && t.tiles_m(p.m) * t.tiles_k(p.k) > 4 * kSms) return is("split", t.split, "1 where the output tiles fill the GPU");
+  const long long tiles = t.tiles(p.m, p.k);
+  if (t.split > 1 && t.wave == 0 && tiles > 4 * kSms)
+    return is("split", t.split, "1 where the output tiles fill the GPU, or only their tail");
+  if (t.wave > 0 && t.split == 1) return is("wave", t.wave, "0 where nothing is split");
+  if (t.wave > 0 && (tiles < t.wave || tiles % t.wave == 0))
+    return is("wave", t.wave, "0 where the " + std::to_string(tiles) + " tiles are less than a wave, or whole ones");
   if (t.shared_bytes() > shared_limit) return is("shared memory", t.shared_bytes(), "at most " + std::to_string(shared_limit) + " bytes");
   return {};
 }
 
-// The split of the least estimated time. A block's steps take `step_us` each and four more to begin and end; blocks come in waves of
-// `blocks`; the partial sums of a split are written and read once, at 3 TB/s. On an H200, M=2048 N=17408 K=5120: 320 tiles are 2.4 waves,
-// and two splits of each were 11% faster than one.
+// The split, and which tiles it is for, of the least estimated time. A block's steps take `step_us` each and four more to begin and end;
+// blocks come in waves of `blocks`; partial sums are written and read once, at 3 TB/s. On an H200, M=2048 N=17408 K=5120: 320 tiles are 2.4
+// waves; two splits of each were 11% faster than one, and two splits of the last 56 alone save the partial sums of the others.
 void wish_split(DefaultChooser& choose, const std::vector<std::int64_t>& values, const Problem& p, const OutProdTiles& t, long long blocks,
                 double step_us) {
-  const long long tiles = t.tiles_m(p.m) * t.tiles_k(p.k), steps = ceil_div(p.n, t.run);
+  const long long tiles = t.tiles(p.m, p.k), steps = ceil_div(p.n, t.run);
+  const auto time_of = [&](long long count, std::int64_t split) {
+    return static_cast<double>(ceil_div(count * split, blocks) * (ceil_div(steps, split) + 4)) * step_us;
+  };
   double best = 0;
-  for (const auto split : values) {
-    const double waves = static_cast<double>(ceil_div(tiles * split, blocks));
-    const double partial_us = split > 1 ? 8.0 * static_cast<double>(split * p.m * p.k) / 3e6 : 0;
-    const double us = waves * static_cast<double>(ceil_div(steps, split) + 4) * step_us + partial_us;
-    if (split > 1 && us >= best) continue;
-    best = us;
-    choose.wish("split", split);
-  }
+  for (const auto split : values)
+    for (const long long wave : {0LL, kSms}) {
+      const long long whole = split == 1 ? tiles : wave == 0 ? 0 : tiles / wave * wave;
+      if (wave > 0 && (split == 1 || whole == 0 || whole == tiles)) continue;
+      const long long partials = split == 1 ? 0 : split * (tiles - whole) * t.tile_m * t.tile_k;
+      const double us = time_of(whole, 1) + time_of(tiles - whole, split) + 8.0 * static_cast<double>(partials) / 3e6;
+      if (best > 0 && us >= best) continue;
+      best = us;
+      choose.wish("wave", 0);
+      choose.wish("split", split);
+      choose.wish("wave", wave);
+    }
 }
 
 class OutProdFamily : public Family {
@@ -73,11 +85,11 @@ class OutProdFamily : public Family {
       text.kernel_per_matrix(step("quern_scales", p.x_transposed ? ceil_div(p.m, kWarpLanes) : p.m, kScaleThreads, kScaleThreads * 4), 1,
                              "quern::input_scales<In, " + std::to_string(kScaleThreads) + ">(args);");
     text.kernel_per_matrix(bf16 ? main : overlapping(main), min_blocks, body);
-    const OutProdWorkspace workspace{p.m, p.k, t.split, !bf16};
+    const OutProdWorkspace workspace{t, p.m, p.k, !bf16};
     if (t.split > 1)
-      text.kernel_per_matrix(overlapping(step("quern_sum", ceil_div(p.m * p.k, kSumThreads), kSumThreads)), 1,
-                             "quern::sum_splits<Out, " + std::to_string(t.split) + ", " + std::to_string(kSumThreads) + ">(args, " +
-                                 std::to_string(workspace.partials()) + ", args.k);");
+      text.kernel_per_matrix(overlapping(step("quern_sum", ceil_div(workspace.outputs(), kSumThreads), kSumThreads)), 1,
+                             "quern::sum_out_prod<Out, kGeometry.tiles(), " + std::string(bf16 ? "false" : "true") + ", " +
+                                 std::to_string(kSumThreads) + ">(args);");
     return std::move(text).finish(static_cast<std::size_t>(workspace.bytes()), accuracy);
   }
 
@@ -101,7 +113,7 @@ class GemmT final : public OutProdFamily {
     const long long limit = limits_of(target).shared_bytes_per_block;
     std::vector<Parameter> parameters{{"warps_m", {1, 2, 4}, 1},  {"warps_k", {2, 4, 8}, 2}, {"frags_m", {1, 2, 4}, 1},
                                       {"frags_k", {4, 8, 16}, 4}, {"run", {32, 64}, 32},     {"split", {1, 2, 4, 8, 16, 32}, 1},
-                                      {"bf16", {0, 1}, 0}};
+                                      {"wave", {0, kSms}, 0},     {"bf16", {0, 1}, 0}};
     Constraint constraint = [shape, limit](const Config& config) { return check(shape, limit, config); };
     choose_defaults(parameters, shape, constraint);
     return {"gemm_t", std::move(parameters), {constraint}};
@@ -119,6 +131,7 @@ class GemmT final : public OutProdFamily {
                                     {"frags_k", g.frags_k},
                                     {"run", g.run},
                                     {"split", g.split},
+                                    {"wave", g.wave},
                                     {"bf16", g.bf16}});
     const LaunchStep main = step("quern_gemm_t", g.tiles().grid(p.m, p.k), g.threads(), g.tiles().shared_bytes());
     return finish(text, p, main, 1, "quern::GemmT<Weight, Layout, In, Out, kGeometry>::run(args);", g.tiles(), g.bf16);
@@ -133,6 +146,7 @@ class GemmT final : public OutProdFamily {
     g.frags_k = reader.take("frags_k");
     g.run = reader.take("run");
     g.split = reader.take("split");
+    g.wave = reader.take("wave");
     g.bf16 = reader.take("bf16");
     return g;
   }
@@ -169,7 +183,7 @@ class GemmT final : public OutProdFamily {
       return static_cast<int>(
           std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& q) { return q.name == name; })->default_value);
     };
-    const GemmTGeometry g{value("warps_m"), value("warps_k"), value("frags_m"), value("frags_k"), value("run"), 1, 0};
+    const GemmTGeometry g{value("warps_m"), value("warps_k"), value("frags_m"), value("frags_k"), value("run"), 1, 0, 0};
     // Small tiles leave room for several blocks on an SM, and only many loads in flight keep the memory busy.
     wish_split(choose, {1, 2, 4, 8, 16, 32}, p, g.tiles(), p.m > 64 ? kSms : 4 * kSms, p.m > 64 ? 1.0 : 0.5);
   }
@@ -189,11 +203,8 @@ class WgmmaT final : public OutProdFamily {
 
   SearchSpace space(const Problem& p, const Target& target) const override {
     const long long limit = limits_of(target).shared_bytes_per_block;
-    std::vector<Parameter> parameters{{"groups", {1, 2}, 1},
-                                      {"tile_k", {64, 128, 256}, 64},
-                                      {"split", {1, 2, 3, 4, 6, 8, 12, 16}, 1},
-                                      {"spread", {0, 2}, 0},
-                                      {"bf16", {0, 1}, 0}};
+    std::vector<Parameter> parameters{{"groups", {1, 2}, 1},  {"tile_k", {64, 128, 256}, 64}, {"split", {1, 2, 3, 4, 6, 8, 12, 16}, 1},
+                                      {"wave", {0, kSms}, 0}, {"spread", {0, 2}, 0},          {"bf16", {0, 1}, 0}};
     Constraint constraint = [p, limit](const Config& config) { return check(p, limit, config); };
     DefaultChooser choose{"wgmma_t", parameters, constraint};
     choose.wish("bf16", p.accuracy >= Accuracy::normal ? 1 : 0);
@@ -204,7 +215,7 @@ class WgmmaT final : public OutProdFamily {
     if (p.m > 64 || !heavy) choose.wish("tile_k", 128);
     if (p.m > 64 && !heavy) choose.wish("tile_k", 256);
     const auto value = [&](std::size_t i) { return static_cast<int>(parameters[i].default_value); };
-    wish_split(choose, parameters[2].values, p, WgmmaTGeometry{value(0), value(1), 1, 0, 0}.tiles(), kSms, 0.9);
+    wish_split(choose, parameters[2].values, p, WgmmaTGeometry{value(0), value(1), 1, 0, 0, 0}.tiles(), kSms, 0.9);
     // On an H200 at M=2048 Q4_0 gains 3% from it; IQ2_XXS, which decodes twice as long, loses 6%.
     if (info(p.type).block_elements < 256) choose.wish("spread", 2);
     return {"wgmma_t", std::move(parameters), {constraint}};
@@ -216,8 +227,9 @@ class WgmmaT final : public OutProdFamily {
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/wgmma_t.cuh").problem_types();
-    text.geometry("WgmmaTGeometry",
-                  {{"groups", g.groups}, {"tile_k", g.tile_k}, {"split", g.split}, {"spread", g.spread}, {"bf16", g.bf16}});
+    text.geometry(
+        "WgmmaTGeometry",
+        {{"groups", g.groups}, {"tile_k", g.tile_k}, {"split", g.split}, {"wave", g.wave}, {"spread", g.spread}, {"bf16", g.bf16}});
     const LaunchStep main = step("quern_wgmma_t", g.tiles().grid(p.m, p.k), g.threads(), g.tiles().shared_bytes());
     return finish(text, p, main, 1, "quern::WgmmaT<Weight, Layout, In, Out, kGeometry>::run(args);", g.tiles(), g.bf16);
   }
@@ -228,6 +240,7 @@ class WgmmaT final : public OutProdFamily {
     g.groups = reader.take("groups");
     g.tile_k = reader.take("tile_k");
     g.split = reader.take("split");
+    g.wave = reader.take("wave");
     g.spread = reader.take("spread");
     g.bf16 = reader.take("bf16");
     return g;

@@ -25,8 +25,10 @@
 namespace quern::tools {
 namespace {
 
-constexpr unsigned kMostWorkers = 16;
-constexpr double kCandidateSeconds = 300;  // a check is right or wrong, not fast: under a sanitizer, on a busy machine, it may take long
+constexpr unsigned kMostWorkers = 16;  // unless asked for
+// A check is right or wrong, not fast: under a sanitizer, on a busy machine, it may take long, and so may the start of sixteen workers.
+constexpr double kCandidateSeconds = 300;
+constexpr double kStartSeconds = 300;
 
 struct Options {
   std::string device;
@@ -35,6 +37,7 @@ struct Options {
   std::int64_t rows = 24;
   std::uint64_t seed = 1;
   int every = 1;
+  unsigned workers = 0;  // 0: one per core, at most kMostWorkers
   bool quick = false;
   bool full = false;
   bool json = false;
@@ -42,13 +45,15 @@ struct Options {
 };
 
 // Workers on one device: what is checked is right or wrong, not fast, so they may share it.
-Result<std::vector<std::unique_ptr<Worker>>> start_workers(const Environment& environment, const std::string& spec, std::size_t cases) {
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const std::size_t count = std::clamp<std::size_t>(cases, 1, std::min<std::size_t>(cores, kMostWorkers));
+Result<std::vector<std::unique_ptr<Worker>>> start_workers(const Environment& environment, const std::string& spec, std::size_t cases,
+                                                           unsigned asked) {
+  const unsigned wanted = asked != 0 ? asked : std::min(std::max(1u, std::thread::hardware_concurrency()), kMostWorkers);
+  const std::size_t count = std::clamp<std::size_t>(cases, 1, wanted);
   std::vector<std::unique_ptr<Worker>> workers;
   for (std::size_t i = 0; i < count; ++i)
     workers.push_back(std::make_unique<Worker>(WorkerOptions{.executable = environment.executable,
                                                              .arguments = {kWorkerCommand, "--device", spec},
+                                                             .start_seconds = kStartSeconds,
                                                              .candidate_seconds = kCandidateSeconds,
                                                              .stop = &interrupted()}));
   QUERN_TRY(workers.front()->device());
@@ -212,7 +217,7 @@ int run_sweep(const Environment& environment, const Options& options) {
   }
   const auto cases = make_cases(options, info.target);
   if (!cases) return fail(cases.error());
-  const auto workers = start_workers(environment, info.spec, cases->size());
+  const auto workers = start_workers(environment, info.spec, cases->size(), options.workers);
   if (!workers) return fail(workers.error());
   std::vector<Measurer*> measurers;
   for (const auto& worker : *workers) measurers.push_back(worker.get());
@@ -249,6 +254,8 @@ void add_sweep(CLI::App& app, Session& session) {
   sub->add_option("--every", options->every, "Of each op, type, layout and family, every so manieth case")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  sub->add_option("--workers", options->workers, "Processes that check at once (default: one per core, at most 16)")
+      ->check(CLI::Range(1, 256));
   sub->add_flag("--json", options->json, "One JSON object on stdout");
   sub->add_option("--junit", options->junit, "Also write a JUnit report to this file");
   sub->callback([&session, options] { session.exit_code = run_sweep(session.environment, *options); });

@@ -70,7 +70,7 @@ struct GemmT {
     bool wide = !In::transposed && rows_are_wide<typename In::Type>(args.x, args.ldx);
     u8* tiles = ptx::shared_memory();
 
-    State s{Weights(args, at.begin + G.run), {}, {}, {}};
+    State s{Weights(args, at.begin + G.run, at.k0), {}, {}, {}};
     s.w.load(args, at.begin, at.end, at.k0);
     s.x.load(args, m0, at.begin, at.end, wide);
     if constexpr (!kBf16) ptx::wait_previous();
@@ -81,7 +81,7 @@ struct GemmT {
     if (wide)
       for (; n + 2 * G.run <= at.end; n += G.run) step<true>(s, args, at, m0, column0, n, tiles, tile);
     for (; n < at.end; n += G.run) step<false>(s, args, at, m0, column0, n, tiles, tile);
-    store_out_prod<Out, G.split, !kBf16>(s.c, s.scales.scale, args, at, m0, at.k0 + column0);
+    store_out_prod<Out, T, !kBf16>(s.c, s.scales.scale, args, at, m0, at.k0 + column0);
   }
 };
 

@@ -5,7 +5,6 @@
 #include "decode/packed.cuh"
 #include "families/activations.cuh"
 #include "families/element.cuh"
-#include "families/splits.cuh"
 #include "geometry/out_prod.h"
 
 namespace quern {
@@ -35,6 +34,18 @@ constexpr bool quads_pair() {
   return true;
 }
 
+// Whether quad q of every slice lies as far behind quad 0 as in slice 0, in bits that quad 0's place leaves clear: its place in swizzled
+// shared memory is then quad 0's XOR a constant.
+template <class D>
+constexpr bool quads_alike() {
+  for (int s = 0; s < D::kSlices; ++s)
+    for (int q = 0; q < 8; ++q) {
+      int behind = D::quad_k(0, q) - D::quad_k(0, 0);
+      if (behind < 0 || D::quad_k(s, q) != D::quad_k(s, 0) + behind || (D::quad_k(s, 0) & behind) != 0) return false;
+    }
+  return true;
+}
+
 // A run of W: rows n0 .. n0+run of columns k0 .. k0+tile_k. In each 16 rows, row 4t+i of W (i = 0..3) lies where the fragments of lane t
 // have their reduction: at 2t, 2t+1, 2t+8, 2t+9. So lane t multiplies four neighbours of a row of X, one 16-byte load.
 template <class D, class Layout, bool kBf16, OutProdTiles T, int kThreads>
@@ -49,22 +60,32 @@ struct WeightTile {
 
   using View = RowView<D, Layout>;
   Slice slice[kPerThread];
-  View view[kPerThread];  // the rows of the next whole run to load
+  // A thread's slices lie kRowStep rows apart, in the same columns. Whole planar tiles apart, they share a view.
+  static constexpr int kRowStep = kThreads / kRowSlices;
+  static constexpr int kViews = kRowStep % planar::kTileRows == 0 ? 1 : kPerThread;
+  View view[kViews];  // the rows of the next whole run to load
+  // Where a thread's slices all lie alike in the tile, one address serves every store: Q8_0 955 us at M=2048, with one for each 1061.
+  static constexpr bool kAlike = quads_alike<D>() && kWhole && kInside && kRowStep % 8 == 0 && kThreads % (8 * kRowSlices) == 0;
+  int place;  // of quad 0 of the first slice
   int thread;
 
   // Neighbouring threads take kPhaseRows rows, the next threads further slices of those rows. The stores of eight threads then meet no bank
   // twice; with four rows a warp's load of eight slices reads half as many lines as with eight. Four rows need slices 32 columns apart.
+  // In each row the slices begin elsewhere: in memory the rows lie multiples of 128 bytes apart, and eight threads that read the same
+  // columns of them took L1 a cycle per row (16 a load; so it takes 4, or 8 where a slice is two 16-byte loads).
   static constexpr int kPhaseRows = D::kSlices == 1 || D::quad_k(D::kSlices > 1 ? 1 : 0, 0) == D::quad_k(0, 0) + 32 ? 4 : 8;
+  static constexpr int kSkew = 8 / kPhaseRows;
   static QUERN_FN int row(int i) { return i % kPhaseRows + i / (kPhaseRows * kRowSlices) * kPhaseRows; }
-  static QUERN_FN int column(int i) { return i / kPhaseRows % kRowSlices; }
+  static QUERN_FN int column(int i) { return (i / kPhaseRows + i % kPhaseRows * kSkew) % kRowSlices; }
   static QUERN_FN int row_of_w(int row) { return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2; }
 
   // To load runs from n0 on. The thread's number comes through a shuffle, so that the compiler keeps it and does not read its special
   // register anew in every step.
-  QUERN_FN WeightTile(const KernelArgs& args, int n0) {
+  QUERN_FN WeightTile(const KernelArgs& args, int n0, i64 k0) {
     thread = ptx::shuffle_xor(ptx::thread_x(), 0);
+    place = kAlike ? layout.at(row(thread), quad_position<D>(first_slice(k0) + column(thread), 0) - static_cast<int>(k0)) : 0;
     QUERN_UNROLL
-    for (int u = 0; u < kPerThread; ++u) {
+    for (int u = 0; u < kViews; ++u) {
       int n = n0 + row_of_w(row(thread + u * kThreads));
       view[u] = View::of(args, n < args.n ? n : 0);  // past the end: never loaded from
     }
@@ -73,8 +94,13 @@ struct WeightTile {
   // Loads the next run, of which every row is inside. Slices past the end of K repeat the last one: their columns are not written. Without
   // a condition a load goes straight to its registers; where paths meet behind it, the compiler copies them, and waits.
   QUERN_FN void load_whole(int u, const KernelArgs& args, i64 k0) {
-    slice[u] = load_slice<D>(view[u], slice_number(u, args, k0));
-    view[u] = view[u].below(args, T.run);
+    if constexpr (kViews == 1) {
+      slice[u] = load_slice<D>(view[0].below(args, u * kRowStep), slice_number(u, args, k0));
+      if (u == kPerThread - 1) view[0] = view[0].below(args, T.run);
+    } else {
+      slice[u] = load_slice<D>(view[u], slice_number(u, args, k0));
+      view[u] = view[u].below(args, T.run);
+    }
   }
   // Loads the run at n0, its rows from `end` on as zeros.
   QUERN_FN void load_guarded(int u, const KernelArgs& args, int n0, int end, i64 k0) {
@@ -96,6 +122,16 @@ struct WeightTile {
     u32 low[2], high[2];
     packed_quad<D, kBf16>(low, slice[u], scales, q);
     packed_quad<D, kBf16>(high, slice[u], scales, q + 1);
+    if constexpr (kAlike) {
+      u8* row = tile + u * kRowStep * 128;
+      if constexpr (quads_pair<D>()) {
+        *reinterpret_cast<u32x4*>(row + behind(q)) = {low[0], low[1], high[0], high[1]};
+      } else {
+        *reinterpret_cast<u32x2*>(row + behind(q)) = {low[0], low[1]};
+        *reinterpret_cast<u32x2*>(row + behind(q + 1)) = {high[0], high[1]};
+      }
+      return;
+    }
     int at = quad_position<D>(first_slice(k0) + column(i), q) - static_cast<int>(k0);
     if constexpr (quads_pair<D>()) {
       if (is_inside(at)) *reinterpret_cast<u32x4*>(tile + layout.at(row(i), at)) = {low[0], low[1], high[0], high[1]};
@@ -124,12 +160,20 @@ struct WeightTile {
     }
   }
 
-  // Starts bringing the run at n0 into L2, a row per thread of the first few.
+  // Starts bringing the widest field of the run at n0 into L2, a line per thread.
   QUERN_FN void prefetch(const KernelArgs& args, int n0, i64 k0) const {
-    if (thread < T.run) ptx::prefetch_l2(View::of(args, n0 + thread).template field<0>(first_slice(k0) / D::kSlices * block_step()));
+    constexpr int kBytes = T.tile_k * D::kFields.field[0].bytes / D::kBlock, kLines = kBytes > 128 ? kBytes / 128 : 1;
+    int row = thread / kLines;
+    if (row < T.run)
+      ptx::prefetch_l2(View::of(args, n0 + row).template field<0>(first_slice(k0) / D::kSlices * block_step()) + thread % kLines * 128);
   }
 
  private:
+  // The place of quad q of the first slice.
+  QUERN_FN int behind(int q) const {
+    int columns = D::quad_k(0, q) - D::quad_k(0, 0);
+    return (place ^ (columns % 64 * 2)) + columns / 64 * layout.chunk_bytes();
+  }
   // Fields per block of slices: a dense type's virtual block has as many as elements.
   static constexpr int block_step() {
     if constexpr (D::kDense)
@@ -261,24 +305,26 @@ struct InputScales {
 struct OutProdPlace {
   i64 m0, k0;
   int begin, end;  // rows of W, at most 2^30 by the families' rule
-  int split;
+  i64 partial;     // its tile among all partial sums, or -1: the whole of N
 };
 template <OutProdTiles T>
 QUERN_FN OutProdPlace out_prod_place(const KernelArgs& args) {
-  i64 index = ptx::block_x(), tiles_k = T.tiles_k(args.k), tiles_m = T.tiles_m(args.m);
-  int split = static_cast<int>(index / (tiles_k * tiles_m));
-  int n = static_cast<int>(args.n), steps = static_cast<int>(ceil_div(ceil_div(n, T.run), T.split));
+  i64 index = ptx::block_x(), tiles_k = T.tiles_k(args.k), whole = T.whole(args.m, args.k), split_tiles = T.tiles(args.m, args.k) - whole;
+  bool part = T.split > 1 && index >= whole;
+  i64 partial = part ? index - whole : -1, tile = part ? whole + partial % split_tiles : index;
+  int split = part ? static_cast<int>(partial / split_tiles) : 0;
+  int n = static_cast<int>(args.n), steps = static_cast<int>(ceil_div(ceil_div(n, T.run), part ? T.split : 1));
   i64 begin = static_cast<i64>(split) * steps * T.run, end = begin + static_cast<i64>(steps) * T.run;
-  return {index / tiles_k % tiles_m * T.tile_m, index % tiles_k * T.tile_k, static_cast<int>(begin < n ? begin : n),
-          static_cast<int>(end < n ? end : n), split};
+  return {tile / tiles_k * T.tile_m, tile % tiles_k * T.tile_k, static_cast<int>(begin < n ? begin : n),
+          static_cast<int>(end < n ? end : n), partial};
 }
 
-// Fragments [kFrags x kColumns] of 16 tokens by 8 columns to Y, or to the partial sums of the block's split.
-template <class Out, int kSplit, bool kScaled, int kFrags, int kColumns>
+// Fragments [kFrags x kColumns] of 16 tokens by 8 columns, from token m0 and column k0 on, to Y or to the block's partial sums.
+template <class Out, OutProdTiles T, bool kScaled, int kFrags, int kColumns>
 QUERN_FN void store_out_prod(const f32 (&c)[kFrags][kColumns][4], const f32 (&scale)[kFrags][2], const KernelArgs& args,
                              const OutProdPlace& at, i64 m0, i64 k0) {
-  OutProdWorkspace workspace{args.m, args.k, kSplit, kScaled};
-  f32* partial = reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + workspace.partials()) + at.split * args.m * args.k;
+  OutProdWorkspace workspace{T, args.m, args.k, kScaled};
+  f32* partial = reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + workspace.partials()) + at.partial * (T.tile_m * T.tile_k);
   bool pairs = Out::pairs_are_wide(args);
   QUERN_UNROLL
   for (int f = 0; f < kFrags; ++f) QUERN_UNROLL
@@ -290,12 +336,31 @@ QUERN_FN void store_out_prod(const f32 (&c)[kFrags][kColumns][4], const f32 (&sc
       i64 k = k0 + 8 * j + ptx::lane() % 4 * 2;
       if (k >= args.k) continue;  // K is even: a pair is inside or outside
       f32 low = ptx::mul(c[f][j][2 * h], scale[f][h]), high = ptx::mul(c[f][j][2 * h + 1], scale[f][h]);
-      if constexpr (kSplit > 1)
-        *reinterpret_cast<u32x2*>(partial + m * args.k + k) = {ptx::bits_of(low), ptx::bits_of(high)};
+      if (T.split > 1 && at.partial >= 0)
+        *reinterpret_cast<u32x2*>(partial + (m - at.m0) * T.tile_k + (k - at.k0)) = {ptx::bits_of(low), ptx::bits_of(high)};
       else
         Out::store_pair(args, m, k, low, high, pairs);
     }
   }
+}
+
+// Adds the partial sums of the split tiles, in the order of their splits. One thread per output.
+template <class Out, OutProdTiles T, bool kScaled, int kThreads>
+QUERN_FN void sum_out_prod(const KernelArgs& args) {
+  ptx::wait_previous();
+  OutProdWorkspace workspace{T, args.m, args.k, kScaled};
+  i64 index = ptx::block_x() * kThreads + ptx::thread_x(), outputs = workspace.outputs();
+  if (index >= outputs) return;
+  constexpr int kOutputs = T.tile_m * T.tile_k;
+  int within = static_cast<int>(index % kOutputs);
+  i64 tile = T.whole(args.m, args.k) + index / kOutputs, tiles_k = T.tiles_k(args.k);
+  i64 m = tile / tiles_k * T.tile_m + within / T.tile_k, k = tile % tiles_k * T.tile_k + within % T.tile_k;
+  if (m >= args.m || k >= args.k) return;
+  const f32* partial = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + workspace.partials()) + index;
+  f32 sum = 0;
+  QUERN_UNROLL
+  for (int s = 0; s < T.split; ++s) sum = ptx::add(sum, ptx::load_cached(partial + s * outputs));
+  Out::store(args, m, k, sum);
 }
 
 // The scale of each row of X for f16 operands, into the workspace. A block has one row, or 32 rows of a transposed X, a lane each.

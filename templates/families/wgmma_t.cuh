@@ -49,7 +49,9 @@ struct WgmmaT {
     u8* next = tiles + (1 - kHalf) * T.weights().bytes();
     int ahead = n + 2 * G.kRun;
     // A load has one step to arrive, 0.6 us at best: enough from L2, not from memory.
-    if (kWide && n + (kPrefetched + 1) * G.kRun <= at.end) {
+    // Blocks side by side read the same rows of X or W: one in four prefetches.
+    u32 turn = static_cast<u32>(n / G.kRun) + static_cast<u32>(at.k0) / T.tile_k + static_cast<u32>(at.m0) / T.tile_m;
+    if (kWide && n + (kPrefetched + 1) * G.kRun <= at.end && turn % 4 == 0) {
       s.w.prefetch(args, n + kPrefetched * G.kRun, at.k0);
       Fragments::template prefetch<T.tile_m, G.threads()>(args, s.w.thread, at.m0, n + kPrefetched * G.kRun);
     }
@@ -79,7 +81,7 @@ struct WgmmaT {
     bool wide = !In::transposed && rows_are_wide<typename In::Type>(args.x, args.ldx);
     u8* tiles = ptx::shared_memory();
 
-    State s{Weights(args, at.begin + 2 * G.kRun), {}, {}, {}, {}};
+    State s{Weights(args, at.begin + 2 * G.kRun, at.k0), {}, {}, {}, {}};
     s.w.load(args, at.begin, at.end, at.k0);
     s.x.load(args, m0, at.begin, at.end, wide);
     if constexpr (!kBf16) ptx::wait_previous();
@@ -101,7 +103,7 @@ struct WgmmaT {
       step<0, false>(s, args, at, m0, n, tiles);
       if (n + G.kRun < at.end) step<1, false>(s, args, at, m0, n + G.kRun, tiles);
     }
-    store_out_prod<Out, G.split, !kBf16>(s.c, s.scales.scale, args, at, m0, at.k0);
+    store_out_prod<Out, T, !kBf16>(s.c, s.scales.scale, args, at, m0, at.k0);
   }
 };
 

@@ -259,8 +259,8 @@ TEST(StaticCheck, NamesTheLimitThatIsExceeded) {
   EXPECT_EQ(static_fault(source, {.registers = 128}, gpu, false), "");
   EXPECT_NE(static_fault(source, {.registers = 128, .static_shared_bytes = 101}, gpu, false).find("shared memory of entry: found 1001"),
             std::string::npos);
-  EXPECT_NE(static_fault(source, {.registers = 128, .spill_bytes = 100}, gpu, false).find("spilled"), std::string::npos);
-  EXPECT_EQ(static_fault(source, {.registers = 128, .spill_bytes = 100}, gpu, true), "");
+  EXPECT_NE(static_fault(source, {.registers = 128, .spill_bytes = 200}, gpu, false).find("spilled"), std::string::npos);
+  EXPECT_EQ(static_fault(source, {.registers = 128, .spill_bytes = 200}, gpu, true), "");
   source.steps[0].block.x = 1024;
   EXPECT_NE(static_fault(source, {.registers = 128}, gpu, true).find("registers per block"), std::string::npos);
   source.steps[0].block.x = 2048;
