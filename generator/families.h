@@ -14,5 +14,7 @@ const Family& gemm_family();
 const Family& wgmma_family();
 const Family& gemm_t_family();
 const Family& wgmma_t_family();
+const Family& quantize_rows_family();
+const Family& int8_dot_family();
 
 }  // namespace quern

@@ -67,12 +67,33 @@ bool parse_field(Problem& p, std::string_view name, std::string_view value, bool
 // Multiplies, or returns false when the product does not fit 63 bits.
 bool multiply(std::int64_t& product, std::int64_t factor) { return !__builtin_mul_overflow(product, factor, &product); }
 
+// Bare codes, no batches, and sums that fit 32 bits.
+Status validate_integer_op(const Problem& p) {
+  const std::string op(to_string(p.op));
+  if (!is_integer(p.op)) {
+    if (p.type != WeightType::i8) return {};
+    return invalid("problem: type is i8, bare codes without a scale, which only quantize_rows_int8 and matmul_int8_rows take");
+  }
+  if (p.type != WeightType::i8) return invalid("problem: type is " + std::string(to_string(p.type)) + ", " + op + " needs i8");
+  if (p.batch2 != 1 || p.batch3 != 1)
+    return invalid("problem: batch is " + std::to_string(p.batch2) + "," + std::to_string(p.batch3) + ", " + op + " needs 1,1");
+  if (p.op == Op::quantize_rows_int8) {
+    if (p.n != 0) return invalid("problem: n is " + std::to_string(p.n) + ", " + op + " has no weights and needs 0");
+    if (p.k % 4 != 0) return invalid("problem: k is " + std::to_string(p.k) + ", " + op + " needs a multiple of 4");
+    return {};
+  }
+  // A product of two codes is at most 2^14, so that 2^17 of them may reach 2^31.
+  constexpr std::int64_t kLongest = (std::int64_t{1} << 17) - 1;
+  if (p.k > kLongest) return invalid("problem: k is " + std::to_string(p.k) + ", " + op + " needs at most " + std::to_string(kLongest));
+  return {};
+}
+
 // Fields that only some ops have must be left at their defaults in the others: two texts must not name one computation.
 Status validate_op_fields(const Problem& p) {
   const std::string op(to_string(p.op));
   auto refuse = [&](const std::string& what) { return invalid("problem: " + what + ", which " + op + " does not have"); };
-  if (p.bias && !(p.op == Op::mul_mat || p.op == Op::mul_mat_id)) return refuse("a bias is asked for");
-  if (p.scale && is_repack(p.op)) return refuse("a weight scale is asked for");
+  if (p.bias && !(p.op == Op::mul_mat || p.op == Op::mul_mat_id || p.op == Op::matmul_int8_rows)) return refuse("a bias is asked for");
+  if (p.scale && (is_repack(p.op) || is_integer(p.op))) return refuse("a weight scale is asked for");
   if (p.x_transposed && !(p.op == Op::mul_mat || p.op == Op::out_prod)) return refuse("a transposed X is asked for");
   if (p.op != Op::mul_mat_id) {
     if (p.experts != 1 || p.used != 1 || p.x_broadcast) return refuse("experts, used or broadcast is set");
@@ -94,7 +115,7 @@ Result<Problem> parse_problem(std::string_view text) {
   auto op = op_from_name(fields[0]);
   if (!op)
     return invalid("problem: found op '" + std::string(fields[0]) +
-                   "', needed one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id");
+                   "', needed one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id quantize_rows_int8 matmul_int8_rows");
   auto type = weight_type_from_name(fields[1]);
   if (!type) return invalid("problem: found weight type '" + std::string(fields[1]) + "', needed a GGUF type name such as q4_0");
   p.op = *op;
@@ -141,6 +162,7 @@ Status validate(const Problem& p) {
   // A tile of 16 rows stays below 4 GiB and an index along K below 2^31: kernels count inside rows in 32 bits.
   if (p.k > (std::int64_t{1} << 25)) return invalid("problem: k is " + std::to_string(p.k) + ", needed at most 33554432");
   QUERN_TRY(validate_op_fields(p));
+  QUERN_TRY(validate_integer_op(p));
   // Every byte offset of W, X and Y must fit 62 bits.
   constexpr std::int64_t kLimit = std::int64_t{1} << 62;
   for (auto [rows, columns] : {std::pair{p.n, p.k}, std::pair{p.m, p.k}, std::pair{p.m, p.n}}) {

@@ -72,6 +72,14 @@ SourceText& SourceText::include(std::string_view header) {
 }
 
 SourceText& SourceText::problem_types() {
+  auto flag = [](bool value) { return value ? "true" : "false"; };
+  if (is_integer(problem_.op)) {
+    include("families/element.cuh");
+    declarations_ += "using X = quern::" + std::string(to_string(problem_.x_type)) + ";\n";
+    declarations_ += "using Y = quern::" + std::string(to_string(problem_.y_type)) + ";\n";
+    declarations_ += std::string("using In = quern::Input<X, false>;\nusing Out = quern::Output<Y, ") + flag(problem_.bias) + ", false>;\n";
+    return *this;
+  }
   std::string type(to_string(problem_.type));
   include("decode/" + type + ".cuh");
   declarations_ += "using Weight = quern::decode::" + type + ";\n";
@@ -80,7 +88,6 @@ SourceText& SourceText::problem_types() {
   declarations_ += "using Y = quern::" + std::string(to_string(problem_.y_type)) + ";\n";
   if (is_repack(problem_.op)) return *this;
   include("families/element.cuh");
-  auto flag = [](bool value) { return value ? "true" : "false"; };
   declarations_ += std::string("using In = quern::Input<X, ") + flag(problem_.x_transposed) + ">;\n";
   declarations_ += std::string("using Out = quern::Output<Y, ") + flag(problem_.bias) + ", " + flag(problem_.scale) + ">;\n";
   if (!is_product(problem_.op)) return *this;

@@ -101,13 +101,13 @@ Status fill_weights(const Problem& p, const WeightView& w, KernelArgs* out) {
   const int alignment = weight_alignment(p.type, p.layout);
   const std::int64_t dense = row_bytes(p.type, p.k);
   QUERN_TRY(check_shape(p, "W", w.rows, w.columns, {"N", p.n}, {"K", p.k}));
-  if (p.n > 0) QUERN_TRY(check_pointer(p, "W", w.data, alignment));  // out_prod over no rows is zero
+  if (p.n > 0) QUERN_TRY(check_pointer(p, "W", w.data, alignment));  // out_prod over no rows is zero; quantize_rows_int8 has none
   const Batches batches = w_batches(p);
   std::array<Dim, 3> dims{
       {{"W's", "row_bytes", p.n, w.row_bytes}, {"W's", "stride2", batches.dim2, w.stride2}, {"W's", "stride3", batches.dim3, w.stride3}}};
   QUERN_TRY(resolve_strides(p, dims, dense, "bytes"));
   const auto& [row, dim2, dim3] = dims;
-  if (row.stride != dense && (p.layout == Layout::planar || is_repack(p.op)))
+  if (row.stride != dense && ((p.layout == Layout::planar && !is_integer(p.op)) || is_repack(p.op)))
     return invalid(p,
                    "W's row_bytes is " + std::to_string(w.row_bytes) + ", planar and repacked weights are dense: " + std::to_string(dense));
   if (row.stride != dense && row.stride % alignment != 0)
@@ -138,6 +138,10 @@ DimensionNames y_names(Op op) {
       return {"M", "K"};
     case Op::mul_mat_id:
       return {"used", "N"};
+    case Op::matmul_int8_rows:
+      return {"M", "N"};
+    case Op::quantize_rows_int8:
+      return {"M", "K"};
     default:
       return {"N", "K"};
   }
@@ -156,7 +160,7 @@ Result<std::array<Dim, 3>> resolve_strides(const Problem& p, const char* matrix,
 Status fill_input(const Problem& p, const InputView& x, KernelArgs* out) {
   Extent shape = x_extent(p);
   QUERN_TRY(check_shape(p, "X", x.rows, x.columns, {x_names(p.op).rows, shape.rows}, {x_names(p.op).columns, shape.columns}));
-  if (shape.columns > 0) QUERN_TRY(check_pointer(p, "X", x.data, size_of(p.x_type)));
+  if (shape.columns > 0) QUERN_TRY(check_pointer(p, "X", x.data, x_element_bytes(p)));
   if (p.x_transposed) std::swap(shape.rows, shape.columns);
   QUERN_ASSIGN(const auto dims, resolve_strides(p, "X's", shape, xy_batches(p), x.row_stride, x.stride2, x.stride3));
   // One row for all slots of a token: the step from slot to slot is none.
@@ -171,7 +175,7 @@ Status fill_output(const Problem& p, const OutputView& y, KernelArgs* out) {
   const Extent shape = y_extent(p);
   QUERN_TRY(check_shape(p, "Y", y.rows, y.columns, {y_names(p.op).rows, shape.rows}, {y_names(p.op).columns, shape.columns}));
   const Layout repacked = p.layout == Layout::gguf ? Layout::planar : Layout::gguf;
-  QUERN_TRY(check_pointer(p, "Y", y.data, is_repack(p.op) ? weight_alignment(p.type, repacked) : size_of(p.y_type)));
+  QUERN_TRY(check_pointer(p, "Y", y.data, is_repack(p.op) ? weight_alignment(p.type, repacked) : y_element_bytes(p)));
   QUERN_ASSIGN(const auto dims, resolve_strides(p, "Y's", shape, xy_batches(p), y.row_stride, y.stride2, y.stride3));
   if (is_repack(p.op) && dims[0].stride != shape.columns)
     return invalid(p,
@@ -193,6 +197,21 @@ Status fill_ids(const Problem& p, const IdsView& ids, KernelArgs* out) {
   std::array<Dim, 3> dims{{{"ids'", "row_stride", p.m, ids.row_stride}, {"", "", 1, 0}, {"", "", 1, 0}}};
   QUERN_TRY(resolve_strides(p, dims, p.used, "elements"));
   out->ids = ids.data, out->ids_stride = dims[0].stride;
+  return {};
+}
+
+// The f32 per row that codes come with, exactly where the op has codes.
+Status check_row_scales(const Problem& p, const char* name, const float* scales, bool needed) {
+  if (needed) return check_pointer(p, name, scales, sizeof(float));
+  if (scales != nullptr) return invalid(p, std::string(name) + " are given, this op has none");
+  return {};
+}
+
+Status fill_row_scales(const Problem& p, const LaunchArgs& args, KernelArgs* out) {
+  QUERN_TRY(check_row_scales(p, "X's row_scales", args.x.row_scales, has_code_input(p.op)));
+  QUERN_TRY(check_row_scales(p, "W's row_scales", args.w.row_scales, has_code_input(p.op)));
+  QUERN_TRY(check_row_scales(p, "Y's row_scales", args.y.row_scales, has_code_output(p.op)));
+  out->x_scales = args.x.row_scales, out->w_scales = args.w.row_scales, out->y_scales = args.y.row_scales;
   return {};
 }
 
@@ -223,6 +242,7 @@ Status check_overlap(const Problem& p, const KernelArgs& filled) {
 }  // namespace
 
 int weight_alignment(WeightType type, Layout layout) {
+  if (type == WeightType::i8) return 1;  // bare codes have one layout, and kernels take them from anywhere
   if (layout == Layout::planar) return 16;
   const int bytes = info(type).block_bytes;
   int alignment = 1;
@@ -236,9 +256,10 @@ Status fill_kernel_args(const Problem& problem, std::size_t workspace_needed, co
   out->batch2 = problem.batch2, out->batch3 = problem.batch3;
   out->ratio2 = problem.ratio2, out->ratio3 = problem.ratio3;
   QUERN_TRY(fill_weights(problem, args.w, out));
-  if (is_product(problem.op)) QUERN_TRY(fill_input(problem, args.x, out));
+  if (has_rows(problem.op)) QUERN_TRY(fill_input(problem, args.x, out));
   QUERN_TRY(fill_output(problem, args.y, out));
   QUERN_TRY(fill_ids(problem, args.ids, out));
+  QUERN_TRY(fill_row_scales(problem, args, out));
   QUERN_TRY(check_bias(problem, args.bias));
   QUERN_TRY(check_workspace(problem, workspace_needed, args));
   if (is_repack(problem.op)) QUERN_TRY(check_overlap(problem, *out));

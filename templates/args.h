@@ -5,8 +5,8 @@ namespace quern {
 
 struct KernelArgs {
   const void* w;     // weights in the problem's layout
-  const void* x;     // activations [M,K], x_type (out_prod: [M,N])
-  void* y;           // output [M,N], y_type (out_prod: [M,K]; dequantize: [N,K]; repacking: the other layout)
+  const void* x;     // activations [M,K], x_type (out_prod: [M,N]; matmul_int8_rows: codes)
+  void* y;           // output [M,N], y_type (out_prod: [M,K]; dequantize: [N,K]; repacking: the other layout; quantize_rows_int8: codes)
   const void* bias;  // [N] (mul_mat_id: [experts,N]), y_type, or null when the problem has none
   void* workspace;   // KernelSource::workspace_bytes bytes, 256-byte aligned
   long long m, n, k;
@@ -25,6 +25,10 @@ struct KernelArgs {
   const int* ids;
   long long ids_stride;
   long long used, experts;
+  // Integer ops: f32 per row of X and of W; quantize_rows_int8 writes y_scales[M].
+  const float* x_scales;
+  const float* w_scales;
+  float* y_scales;
 };
 
 }  // namespace quern

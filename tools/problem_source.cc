@@ -111,6 +111,7 @@ std::vector<std::string> type_names() {
   std::vector<std::string> names;
   for (const auto& info : kWeightTypes)
     if (has_decoder(info.type)) names.emplace_back(info.name);
+  for (const auto& info : kCodeTypes) names.emplace_back(info.name);
   return names;
 }
 
@@ -143,9 +144,9 @@ std::string short_text(const Problem& p) {
   const Problem defaults{.op = p.op, .accuracy = is_product(p.op) ? Accuracy::normal : Accuracy::exact};
   std::string text(to_string(p.op));
   text.append(" ").append(to_string(p.type)).append(" ") += std::to_string(p.n) + "x" + std::to_string(p.k);
-  if (is_product(p.op)) text += " m=" + std::to_string(p.m);
+  if (has_rows(p.op)) text += " m=" + std::to_string(p.m);
   if (p.layout != (p.op == Op::to_planar ? Layout::gguf : Layout::planar)) text.append(" ").append(to_string(p.layout));
-  if (p.x_type != defaults.x_type && is_product(p.op)) text.append(" x=").append(to_string(p.x_type));
+  if (p.x_type != defaults.x_type && has_rows(p.op) && !has_code_input(p.op)) text.append(" x=").append(to_string(p.x_type));
   if (p.y_type != defaults.y_type) text.append(" y=").append(to_string(p.y_type));
   if (p.bias) text += " bias";
   if (p.accuracy != defaults.accuracy) text.append(" ").append(to_string(p.accuracy));

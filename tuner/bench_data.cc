@@ -52,7 +52,8 @@ std::int64_t BenchData::w_batch_of(std::int64_t batch) const {
 }
 std::int64_t BenchData::w_batch_bytes() const {
   const std::int64_t bytes = problem_.n * (row_bytes(problem_.type, problem_.k) + options_.w_gap);
-  return problem_.layout == Layout::planar ? static_cast<std::int64_t>(aligned(static_cast<std::size_t>(bytes))) : bytes;
+  return problem_.layout == Layout::planar && !is_integer(problem_.op) ? static_cast<std::int64_t>(aligned(static_cast<std::size_t>(bytes)))
+                                                                       : bytes;
 }
 Extent BenchData::x_stored() const {
   const Extent x = x_extent(problem_);
@@ -61,15 +62,17 @@ Extent BenchData::x_stored() const {
 std::int64_t BenchData::y_columns() const {
   return is_repack(problem_.op) ? row_bytes(problem_.type, problem_.k) : y_extent(problem_).columns;
 }
-int BenchData::y_element_bytes() const { return is_repack(problem_.op) ? 1 : size_of(problem_.y_type); }
+int BenchData::y_element_bytes() const { return is_repack(problem_.op) ? 1 : quern::y_element_bytes(problem_); }
 
 Result<std::unique_ptr<BenchData>> BenchData::make(const Problem& problem, Device& device, const DataOptions& options) {
   std::unique_ptr<BenchData> data(new BenchData(problem, device, options));
-  if (problem.layout == Layout::planar) data->options_.w_gap = 0;
+  if (problem.layout == Layout::planar && !is_integer(problem.op)) data->options_.w_gap = 0;
+  if (!is_integer(problem.op)) data->options_.offset = 0;
   if (is_repack(problem.op)) data->options_.y_gap = 0;
   QUERN_TRY(data->make_weights());
   QUERN_TRY(data->make_activations());
   QUERN_TRY(data->make_routing());
+  QUERN_TRY(data->make_row_scales());
   QUERN_TRY(data->make_output());
   return data;
 }
@@ -86,7 +89,7 @@ Status BenchData::make_weights() {
       return Error{ErrorCode::kInvalidArgument, options_.tensor + ": batches of a model's tensor are not supported, needed batch 1", {}};
   }
   std::vector<std::byte> image;
-  if (p.layout == Layout::planar) {
+  if (p.layout == Layout::planar && !is_integer(p.op)) {
     const auto stride = static_cast<std::size_t>(w_batch_bytes());
     image.assign(matrix == 0 ? 0 : stride * static_cast<std::size_t>(w_matrices() - 1) + matrix, std::byte{kGuardByte});
     for (std::size_t b = 0; b < static_cast<std::size_t>(w_matrices()) && matrix > 0; ++b) {
@@ -115,16 +118,17 @@ Status BenchData::place_copies(std::span<const std::byte> image, std::int64_t co
     w_device_.assign(1, nullptr);
     return {};
   }
+  const auto offset = static_cast<std::size_t>(options_.offset);
   if (device_.info().target.kind == Target::Kind::host) {
     for (std::int64_t i = 0; i < count; ++i) {
-      QUERN_ASSIGN(auto buffer, device_.allocate(image.size()));
-      QUERN_TRY(device_.copy_to_device(buffer->data(), image.data(), image.size()));
-      w_device_.push_back(static_cast<std::byte*>(buffer->data()));
+      QUERN_ASSIGN(auto buffer, device_.allocate(image.size() + offset));
+      w_device_.push_back(static_cast<std::byte*>(buffer->data()) + offset);
+      QUERN_TRY(device_.copy_to_device(w_device_.back(), image.data(), image.size()));
       buffers_.push_back(std::move(buffer));
     }
     return {};
   }
-  const std::size_t stride = aligned(image.size()) + kFenceBytes;
+  const std::size_t stride = aligned(image.size() + offset) + kFenceBytes;
   // Half the memory at most: several problems' data and the workspace live beside it.
   const std::int64_t fitting = device_.info().memory_bytes / 2 / static_cast<std::int64_t>(stride);
   if (device_.info().memory_bytes > 0) count = std::max<std::int64_t>(1, std::min(count, fitting));
@@ -136,9 +140,9 @@ Status BenchData::place_copies(std::span<const std::byte> image, std::int64_t co
   if (!buffer) return buffer.error();
   auto* base = static_cast<std::byte*>((*buffer)->data());
   QUERN_TRY(device_.fill(base, kGuardByte, (*buffer)->size()));
-  QUERN_TRY(device_.copy_to_device(base + kFenceBytes, image.data(), image.size()));
+  QUERN_TRY(device_.copy_to_device(base + kFenceBytes + offset, image.data(), image.size()));
   for (std::int64_t i = 0; i < count; ++i) {
-    w_device_.push_back(base + kFenceBytes + stride * static_cast<std::size_t>(i));
+    w_device_.push_back(base + kFenceBytes + offset + stride * static_cast<std::size_t>(i));
     if (i > 0) QUERN_TRY(device_.copy_on_device(w_device_.back(), w_device_.front(), image.size()));
   }
   buffers_.push_back(std::move(*buffer));
@@ -146,11 +150,11 @@ Status BenchData::place_copies(std::span<const std::byte> image, std::int64_t co
 }
 
 // An exactly sized buffer; on a GPU between guards.
-Status BenchData::place(const void* image, std::size_t bytes, std::byte*& pointer) {
+Status BenchData::place(const void* image, std::size_t bytes, std::byte*& pointer, std::size_t offset) {
   if (bytes == 0) return {};
   const std::size_t guard = device_.info().target.kind == Target::Kind::host ? 0 : kFenceBytes;
-  QUERN_ASSIGN(auto buffer, device_.allocate(guard + bytes + guard));
-  pointer = static_cast<std::byte*>(buffer->data()) + guard;
+  QUERN_ASSIGN(auto buffer, device_.allocate(guard + offset + bytes + guard));
+  pointer = static_cast<std::byte*>(buffer->data()) + guard + offset;
   if (guard != 0) QUERN_TRY(device_.fill(buffer->data(), kGuardByte, buffer->size()));
   QUERN_TRY(device_.copy_to_device(pointer, image, bytes));
   buffers_.push_back(std::move(buffer));
@@ -159,15 +163,20 @@ Status BenchData::place(const void* image, std::size_t bytes, std::byte*& pointe
 
 Status BenchData::make_activations() {
   const Problem& p = problem_;
-  if (!is_product(p.op)) return {};
-  const std::size_t element = static_cast<std::size_t>(size_of(p.x_type));
+  if (!has_rows(p.op)) return {};
+  const std::size_t element = static_cast<std::size_t>(x_element_bytes(p));
   const Extent stored = x_stored();
   const std::size_t stride = static_cast<std::size_t>(ldx()) * element;
   const std::int64_t rows = stored.rows * matrices();
   if (rows > 0 && stored.columns > 0) {
     const std::uint64_t x_seed = options_.seed * 0x9E3779B97F4A7C15u + 1;
     std::vector<std::byte> full(stride * static_cast<std::size_t>(rows), std::byte{kGuardByte});
-    fill_random_activations(p.x_type, stored.columns, ldx(), x_seed, 0, rows, full);
+    if (has_code_input(p.op))
+      for (std::int64_t row = 0; row < rows; ++row)
+        fill_random_weights(WeightType::i8, stored.columns, x_seed, row,
+                            std::span(full).subspan(stride * static_cast<std::size_t>(row), static_cast<std::size_t>(stored.columns)));
+    else
+      fill_random_activations(p.x_type, stored.columns, ldx(), x_seed, 0, rows, full);
     full.resize(full.size() - static_cast<std::size_t>(options_.x_gap) * element);
     x_ = std::move(full);
   }
@@ -175,7 +184,7 @@ Status BenchData::make_activations() {
     const std::int64_t biases = p.op == Op::mul_mat_id ? p.experts : 1;
     bias_ = random_activations(p.y_type, 1, biases * p.n, options_.seed * 0x9E3779B97F4A7C15u + 2);
   }
-  QUERN_TRY(place(x_.data(), x_.size(), x_device_));
+  QUERN_TRY(place(x_.data(), x_.size(), x_device_, has_code_input(p.op) ? static_cast<std::size_t>(options_.offset) : 0));
   return place(bias_.data(), bias_.size(), bias_device_);
 }
 
@@ -195,13 +204,31 @@ Status BenchData::make_routing() {
   return place(ids_.data(), ids_.size() * sizeof(std::int32_t), ids_device_);
 }
 
+// Scales of magnitudes that differ, so that a kernel that takes one row's for another's is caught.
+Status BenchData::make_row_scales() {
+  const Problem& p = problem_;
+  if (!has_code_input(p.op)) return {};
+  Random random(options_.seed * 0x9E3779B97F4A7C15u + 4);
+  for (std::int64_t m = 0; m < p.m; ++m) x_scales_.push_back(random.uniform(0.001f, 0.1f));
+  for (std::int64_t n = 0; n < p.n; ++n) w_scales_.push_back(random.uniform(0.001f, 0.1f));
+  QUERN_TRY(place(x_scales_.data(), x_scales_.size() * sizeof(float), x_scales_device_));
+  return place(w_scales_.data(), w_scales_.size() * sizeof(float), w_scales_device_);
+}
+
+// Room for an output between two fences.
+Status BenchData::place_output(std::size_t bytes, std::byte*& pointer, std::size_t offset) {
+  QUERN_ASSIGN(auto buffer, device_.allocate(kFenceBytes + offset + bytes + kFenceBytes));
+  pointer = static_cast<std::byte*>(buffer->data()) + kFenceBytes + offset;
+  buffers_.push_back(std::move(buffer));
+  return {};
+}
+
 Status BenchData::make_output() {
-  const std::int64_t rows = y_rows() * (is_product(problem_.op) ? matrices() : w_matrices());
+  const std::int64_t rows = y_rows() * (has_rows(problem_.op) ? matrices() : w_matrices());
   if (rows == 0 || y_columns() == 0) return {};
   y_bytes_ = static_cast<std::size_t>(((rows - 1) * ldy() + y_columns()) * y_element_bytes());
-  QUERN_ASSIGN(auto buffer, device_.allocate(kFenceBytes + y_bytes_ + kFenceBytes));
-  y_device_ = static_cast<std::byte*>(buffer->data()) + kFenceBytes;
-  buffers_.push_back(std::move(buffer));
+  QUERN_TRY(place_output(y_bytes_, y_device_, has_code_output(problem_.op) ? static_cast<std::size_t>(options_.offset) : 0));
+  if (has_code_output(problem_.op)) QUERN_TRY(place_output(static_cast<std::size_t>(rows) * sizeof(float), y_scales_device_));
   return poison();
 }
 
@@ -235,6 +262,9 @@ KernelArgs BenchData::args(std::int64_t copy, void* workspace) const {
   a.ids_stride = ids_stride();
   a.used = p.used;
   a.experts = p.experts;
+  a.x_scales = reinterpret_cast<const float*>(x_scales_device_);
+  a.w_scales = reinterpret_cast<const float*>(w_scales_device_);
+  a.y_scales = reinterpret_cast<float*>(y_scales_device_);
   return a;
 }
 
@@ -245,27 +275,47 @@ Status BenchData::poison() {
   std::byte* before = y_device_ - kFenceBytes;
   QUERN_TRY(device_.fill(before, kFenceByte, kFenceBytes));
   QUERN_TRY(device_.fill(y_device_ + y_bytes_, kFenceByte, kFenceBytes));
+  if (y_scales_device_ != nullptr) {
+    const std::size_t bytes = static_cast<std::size_t>(y_rows()) * sizeof(float);
+    QUERN_TRY(device_.fill(y_scales_device_ - kFenceBytes, kFenceByte, bytes + 2 * kFenceBytes));
+    QUERN_TRY(device_.fill(y_scales_device_, kPoisonByte, bytes));
+  }
   if (expected_.empty()) return device_.fill(y_device_, kPoisonByte, y_bytes_);
   std::vector<std::byte> complement(expected_.size());
   std::transform(expected_.begin(), expected_.end(), complement.begin(), [](std::byte b) { return ~b; });
   return device_.copy_to_device(y_device_, complement.data(), complement.size());
 }
 
-Result<std::vector<std::byte>> BenchData::read_output(std::string& fence_fault) const {
-  fence_fault.clear();
-  std::vector<std::byte> y(y_bytes_);
-  if (y_bytes_ == 0) return y;
-  QUERN_TRY(device_.copy_to_host(y.data(), y_device_, y_bytes_));
-  std::vector<std::byte> fence(2 * kFenceBytes);
-  QUERN_TRY(device_.copy_to_host(fence.data(), y_device_ - kFenceBytes, kFenceBytes));
-  QUERN_TRY(device_.copy_to_host(fence.data() + kFenceBytes, y_device_ + y_bytes_, kFenceBytes));
+// Bytes and the fences around them.
+Result<std::vector<std::byte>> BenchData::read_fenced(const std::byte* pointer, std::size_t bytes, const char* what,
+                                                      std::string& fence_fault) const {
+  std::vector<std::byte> content(bytes), fence(2 * kFenceBytes);
+  QUERN_TRY(device_.copy_to_host(content.data(), pointer, bytes));
+  QUERN_TRY(device_.copy_to_host(fence.data(), pointer - kFenceBytes, kFenceBytes));
+  QUERN_TRY(device_.copy_to_host(fence.data() + kFenceBytes, pointer + bytes, kFenceBytes));
   const auto hit = std::find_if(fence.begin(), fence.end(), [](std::byte b) { return b != std::byte{kFenceByte}; });
   if (hit != fence.end()) {
     const auto at = static_cast<std::size_t>(hit - fence.begin());
-    fence_fault = at < kFenceBytes ? "byte " + std::to_string(kFenceBytes - at) + " before the output was written"
-                                   : "byte " + std::to_string(at - kFenceBytes) + " past the output was written";
+    fence_fault = at < kFenceBytes ? "byte " + std::to_string(kFenceBytes - at) + " before the " + what + " was written"
+                                   : "byte " + std::to_string(at - kFenceBytes) + " past the " + what + " was written";
   }
-  return y;
+  return content;
+}
+
+Result<std::vector<std::byte>> BenchData::read_output(std::string& fence_fault) const {
+  fence_fault.clear();
+  if (y_bytes_ == 0) return std::vector<std::byte>();
+  return read_fenced(y_device_, y_bytes_, "output", fence_fault);
+}
+
+Result<std::vector<float>> BenchData::read_scales(std::string& fence_fault) const {
+  fence_fault.clear();
+  std::vector<float> scales;
+  if (y_scales_device_ == nullptr) return scales;
+  scales.resize(static_cast<std::size_t>(y_rows()));
+  QUERN_ASSIGN(const auto bytes, read_fenced(y_scales_device_, scales.size() * sizeof(float), "scales", fence_fault));
+  std::memcpy(scales.data(), bytes.data(), bytes.size());
+  return scales;
 }
 
 }  // namespace quern

@@ -45,6 +45,9 @@ class BenchData {
   std::span<const std::byte> bias() const { return bias_; }
   // The weight scale of a matrix of W, 1 where the problem has none.
   float scale_of(std::int64_t w_batch) const { return problem_.scale ? scales_[static_cast<std::size_t>(w_batch)] : 1.0f; }
+  // Integer ops: the f32 of each row of X and of W.
+  std::span<const float> x_scales() const { return x_scales_; }
+  std::span<const float> w_scales() const { return w_scales_; }
   // mul_mat_id: which expert the slot of a token goes to.
   std::int64_t expert_of(std::int64_t token, std::int64_t slot) const {
     return ids_[static_cast<std::size_t>(token * ids_stride() + slot)];
@@ -75,6 +78,8 @@ class BenchData {
   Status poison();
   // Y as the device left it, without the fences. `fence_fault` says which byte around Y was written, or is empty.
   Result<std::vector<std::byte>> read_output(std::string& fence_fault) const;
+  // quantize_rows_int8: the scales written beside Y, with what was written around them.
+  Result<std::vector<float>> read_scales(std::string& fence_fault) const;
   // What poison() wrote at that byte of Y.
   std::byte poison_at(std::size_t index) const;
 
@@ -84,14 +89,17 @@ class BenchData {
   Status make_activations();
   Status make_output();
   Status make_routing();
-  Status place(const void* image, std::size_t bytes, std::byte*& pointer);
+  Status make_row_scales();
+  Status place_output(std::size_t bytes, std::byte*& pointer, std::size_t offset = 0);
+  Result<std::vector<std::byte>> read_fenced(const std::byte* pointer, std::size_t bytes, const char* what, std::string& fence_fault) const;
+  Status place(const void* image, std::size_t bytes, std::byte*& pointer, std::size_t offset = 0);
   Status place_copies(std::span<const std::byte> image, std::int64_t count);
 
   Problem problem_;
   Device& device_;
   DataOptions options_;
   std::vector<std::byte> weights_, x_, bias_, expected_;
-  std::vector<float> scales_;
+  std::vector<float> scales_, x_scales_, w_scales_;
   std::vector<std::int32_t> ids_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::byte*> w_device_;
@@ -99,7 +107,10 @@ class BenchData {
   std::byte* bias_device_ = nullptr;
   std::byte* scale_device_ = nullptr;
   std::byte* ids_device_ = nullptr;
+  std::byte* x_scales_device_ = nullptr;
+  std::byte* w_scales_device_ = nullptr;
   std::byte* y_device_ = nullptr;  // past the first fence
+  std::byte* y_scales_device_ = nullptr;
   std::size_t y_bytes_ = 0;
 };
 

@@ -22,6 +22,7 @@ struct DataOptions {
   std::int64_t x_gap = 0;
   std::int64_t y_gap = 0;
   std::int64_t w_gap = 0;
+  std::int64_t offset = 0;  // integer ops: bytes past an aligned address at which codes start
   // Real weights: n rows of this tensor from `first_row` on. Empty: random weights.
   std::string gguf_path;
   std::string tensor;

@@ -20,8 +20,10 @@ DecodeBlock decoder(WeightType type) {
     return oracle::decode_##name;
 #include "quern/weight_types.def"
 #undef QUERN_WEIGHT_TYPE
+    case WeightType::i8:
+      break;
   }
-  return nullptr;  // unreachable for a valid enumerator
+  return nullptr;  // bare codes have no value of their own
 }
 
 void add_product(OutputReference& sum, float w, float x) {
@@ -76,6 +78,29 @@ void add_out_prod_reference(const WeightRows& w, const ActivationRows& x, std::i
     for (std::size_t i = 0; i < outputs.size(); ++i)
       add_product(sums[i], row[static_cast<std::size_t>(outputs[i].n)], load_activation(x, outputs[i].m, n));
   }
+}
+
+float quantize_row_int8(DType type, const std::byte* x, std::int64_t k, std::int8_t* codes) {
+  float absmax = 0;
+  for (std::int64_t i = 0; i < k; ++i) {
+    const float a = std::abs(load_element(type, x, i));
+    if (a > absmax) absmax = a;
+  }
+  const float scale = std::max(absmax, 1e-12f) / 127.0f;
+  for (std::int64_t i = 0; i < k; ++i) {
+    const float q = std::nearbyint(load_element(type, x, i) / scale);
+    codes[i] = std::isnan(q) ? std::int8_t{0} : static_cast<std::int8_t>(std::clamp(q, -127.0f, 127.0f));
+  }
+  return scale;
+}
+
+float int8_product(const std::int8_t* x, const std::int8_t* w, std::int64_t k, float x_scale, float w_scale, const float* bias) {
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < k; ++i) sum += x[i] * w[i];
+  // Each operation is rounded before the next: no fused multiply-add.
+  volatile float y = static_cast<float>(sum) * static_cast<float>(x_scale * w_scale);
+  if (bias != nullptr) y = y + *bias;
+  return y;
 }
 
 float load_element(DType type, const std::byte* data, std::int64_t index) {

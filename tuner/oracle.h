@@ -59,6 +59,12 @@ std::vector<OutputReference> mul_mat_reference(const WeightRows& w, const Activa
 void add_out_prod_reference(const WeightRows& w, const ActivationRows& x, std::int64_t begin, std::int64_t end,
                             std::span<const OutputIndex> outputs, std::span<OutputReference> sums);
 
+// Integer ops, from their definitions (contracts of quantize_rows_int8 and matmul_int8_rows in quern/problem.h), in f32 arithmetic.
+// One row of k elements to codes; returns its scale.
+float quantize_row_int8(DType type, const std::byte* x, std::int64_t k, std::int8_t* codes);
+// One output, before it is rounded to its type: f32(sum of x*w) * (x_scale * w_scale), plus the bias.
+float int8_product(const std::int8_t* x, const std::int8_t* w, std::int64_t k, float x_scale, float w_scale, const float* bias);
+
 // One element of an array of `type`, at any alignment.
 float load_element(DType type, const std::byte* data, std::int64_t index);
 // Rounds to nearest even.

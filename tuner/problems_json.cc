@@ -71,7 +71,8 @@ constexpr const char* kKeys =
 
 Status apply_field(const Entry& entry, const std::string& key, const Json& value, Problem& p) {
   if (key == "op") {
-    QUERN_ASSIGN(p.op, named<Op>(entry, key, value, op_from_name, "one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id"));
+    QUERN_ASSIGN(p.op, named<Op>(entry, key, value, op_from_name,
+                                 "one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id quantize_rows_int8 matmul_int8_rows"));
   } else if (key == "type") {
     QUERN_ASSIGN(p.type, named<WeightType>(entry, key, value, weight_type_from_name, "a weight type such as q4_0"));
   } else if (key == "n") {
@@ -126,10 +127,12 @@ Result<Problem> read_entry(std::size_t index, const Json& object) {
   if (!object.is_object())
     return Error{
         ErrorCode::kInvalidArgument, "problem " + std::to_string(index) + ": found " + Entry::shown(object) + ", needed an object", {}};
-  for (const char* key : {"op", "type", "n", "k"})
-    if (!object.contains(key)) return entry.error(key, "nothing", "a value");
+  if (!object.contains("op")) return entry.error("op", "nothing", "a value");
   QUERN_ASSIGN(Problem p, defaults(entry));
-  if (is_product(p.op) && !object.contains("m")) return entry.error("m", "nothing", "an integer of at least 1");
+  for (const char* key : {"type", "n", "k"})
+    if (!object.contains(key) && !(p.op == Op::quantize_rows_int8 && std::string_view(key) == "n"))
+      return entry.error(key, "nothing", "a value");
+  if (has_rows(p.op) && !object.contains("m")) return entry.error("m", "nothing", "an integer of at least 1");
   for (const auto& [key, value] : object.items()) QUERN_TRY(apply_field(entry, key, value, p));
   if (auto legal = validate(p); !legal)
     return Error{ErrorCode::kInvalidArgument, "problem " + std::to_string(index) + ": " + legal.error().message, {}};
@@ -201,8 +204,9 @@ std::string problems_to_json(std::span<const Problem> problems) {
       return "\"" + std::string(name) + "\": \"" + std::string(value) + "\"";
     };
     out += separator;
-    out += "  {" + quoted("op", to_string(p.op)) + ", " + quoted("type", to_string(p.type)) + ", \"n\": " + std::to_string(p.n) +
-           ", \"k\": " + std::to_string(p.k) + ", \"m\": " + std::to_string(p.m);
+    out += "  {" + quoted("op", to_string(p.op)) + ", " + quoted("type", to_string(p.type));
+    if (p.op != Op::quantize_rows_int8) out += ", \"n\": " + std::to_string(p.n);
+    out += ", \"k\": " + std::to_string(p.k) + ", \"m\": " + std::to_string(p.m);
     if (p.layout != d.layout) out += ", " + quoted("layout", to_string(p.layout));
     if (p.x_type != d.x_type) out += ", " + quoted("x_dtype", to_string(p.x_type));
     if (p.y_type != d.y_type) out += ", " + quoted("y_dtype", to_string(p.y_type));

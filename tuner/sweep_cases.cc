@@ -52,6 +52,21 @@ std::vector<Shape> product_shapes(WeightType type, bool full) {
   return shapes;
 }
 
+// Of the integer ops: heads and layers of models, reductions of one chunk, of no whole ones, and long ones. {m, n, k}
+std::vector<Shape> integer_shapes(bool full, bool on_gpu) {
+  if (!full)
+    return {{1, 129, 64},  {2, 3, 64},     {3, 129, 512}, {4, 777, 256}, {8, 257, 1024}, {9, 35, 2046},
+            {16, 37, 960}, {33, 129, 128}, {0, 16, 64},   {1, 1, 16},    {5, 2049, 64}};
+  std::vector<Shape> shapes{{0, 16, 64}, {5, 35, 2046}, {1, 1, 4}, {7, 3, 20}};
+  std::vector<std::pair<std::int64_t, std::int64_t>> matrices{{129, 64},    {3, 64},      {129, 512},   {2048, 1024},
+                                                              {1024, 2048}, {2047, 1024}, {2049, 2048}, {2048, 960},
+                                                              {2048, 6144}, {257, 16384}, {129, 128},   {777, 4096}};
+  if (on_gpu) matrices.insert(matrices.end(), {{2049, 16384}, {32768, 2048}, {32769, 2048}, {51865, 2048}, {151644, 2048}});
+  for (const auto& [n, k] : matrices)
+    for (const std::int64_t m : {1, 2, 3, 4, 8, 9, 16, 33}) shapes.push_back({m, n, k});
+  return shapes;
+}
+
 // Shapes for the further configs: all rows of a tile and a remainder, and more than one pass over K.
 std::vector<Shape> config_shapes(WeightType type, bool full) {
   auto k = lengths(type);
@@ -170,6 +185,19 @@ class CaseList {
       }
   }
 
+  // An op on bare codes: types, bias, gaps and the codes' first byte rotate over the shapes.
+  void add_integer(Op op) {
+    const bool on_gpu = target_.kind == Target::Kind::cuda;
+    for (const Family* family : families_) {
+      if (!wanted(options_.families, std::string(family->name()))) continue;
+      const std::size_t first = cases_.size();
+      std::size_t turn = 0;
+      for (const Shape& s : integer_shapes(options_.full, on_gpu)) add_integer_case(*family, op, s, turn++);
+      for (const Shape& s : {Shape{3, 300, 320}, Shape{8, 70, 4096}}) add_integer_configs(*family, op, s);
+      thin_out(first);
+    }
+  }
+
   // Shapes that once broke something: more than 65535 rows or batches, offsets past 2^31.
   void add_large(Layout layout) {
     const Shape shapes[] = {{1, 125696, 32}, {2, 250880, 32}, {1, 524289, 4096}};
@@ -199,11 +227,41 @@ class CaseList {
           p.n = 64;
           p.k = 1024;
           p.accuracy = Accuracy::loose;
-          if (!has_decoder(p.type)) continue;
+          if (is_integer(op)) p.type = WeightType::i8, p.n = op == Op::quantize_rows_int8 ? 0 : 64;
+          if (!is_integer(op) && !has_decoder(p.type)) continue;
           for (const Family* f : options_.candidates.families(p, target_))
             if (std::find(out.begin(), out.end(), f) == out.end()) out.push_back(f);
         }
     return out;
+  }
+
+  SweepCase integer_case(Op op, const Shape& s, std::size_t turn) const {
+    constexpr DType kTypes[] = {DType::bf16, DType::f16, DType::f32};
+    constexpr std::int64_t kOffsets[] = {0, 1, 3};
+    SweepCase c;
+    c.problem = at(Problem{.op = op, .type = WeightType::i8, .accuracy = Accuracy::exact}, s);
+    if (op == Op::quantize_rows_int8) c.problem.n = 0, c.problem.k = s.k / 4 * 4;
+    (has_code_output(op) ? c.problem.x_type : c.problem.y_type) = kTypes[turn % 3];
+    c.problem.bias = op == Op::matmul_int8_rows && turn % 2 == 1;
+    c.data.seed = options_.seed + turn;
+    c.data.offset = kOffsets[turn / 3 % 3];
+    if (turn % 4 == 3) c.data.x_gap = c.data.y_gap = c.data.w_gap = kGap;
+    return c;
+  }
+  void add_integer_case(const Family& family, Op op, const Shape& s, std::size_t turn) {
+    SweepCase c = integer_case(op, s, turn);
+    if (!family.supports(c.problem, target_)) return;
+    c.config = family.space(c.problem, target_).default_config();
+    cases_.push_back(std::move(c));
+  }
+  void add_integer_configs(const Family& family, Op op, const Shape& s) {
+    SweepCase c = integer_case(op, s, 1);
+    c.data.offset = 0;
+    if (!family.supports(c.problem, target_)) return;
+    for (Config& config : covering_configs(family.space(c.problem, target_))) {
+      cases_.push_back(c);
+      cases_.back().config = std::move(config);
+    }
   }
 
   static Problem at(Problem p, const Shape& s) {
@@ -318,6 +376,10 @@ std::vector<SweepCase> sweep_cases(const SweepOptions& options, const Target& ta
   CaseList list(options, target);
   for (const Op op : kOps) {
     if (!wanted(options.ops, op)) continue;
+    if (is_integer(op)) {
+      if (wanted(options.types, WeightType::i8)) list.add_integer(op);
+      continue;
+    }
     for (const WeightTypeInfo& type : kWeightTypes) {
       if (!wanted(options.types, type.type) || !has_decoder(type.type)) continue;
       for (const Layout layout : {Layout::gguf, Layout::planar}) {

@@ -177,6 +177,81 @@ Verification check_dequantize(const BenchData& data, const Reference& reference,
   return v;
 }
 
+// Exact outputs of matmul_int8_rows: all rows of X by all or by sampled rows of W.
+Reference integer_outputs(const BenchData& data, double full_limit) {
+  const Problem& p = data.problem();
+  Reference reference;
+  if (is_empty(p)) return reference;
+  const double per_row = static_cast<double>(p.m) * static_cast<double>(p.k);
+  reference.sampled = per_row * static_cast<double>(p.n) > full_limit;
+  const auto fitting = static_cast<std::int64_t>(kSampledProducts / per_row);
+  const std::int64_t count = reference.sampled ? std::clamp<std::int64_t>(fitting, 16, p.n) : p.n;
+  const auto ns = sample_indices(p.n, count, data.options().seed);
+  reference.outputs.resize(ns.size() * static_cast<std::size_t>(p.m));
+  const auto* w = reinterpret_cast<const std::int8_t*>(data.weights().data());
+  const auto* x = reinterpret_cast<const std::int8_t*>(data.x().data());
+  parallel_for(static_cast<std::int64_t>(ns.size()), [&](std::int64_t i) {
+    const std::int64_t n = ns[static_cast<std::size_t>(i)];
+    const float bias = p.bias ? load_element(p.y_type, data.bias().data(), n) : 0.0f;
+    for (std::int64_t m = 0; m < p.m; ++m) {
+      const float y = int8_product(x + m * data.ldx(), w + n * p.k, p.k, data.x_scales()[static_cast<std::size_t>(m)],
+                                   data.w_scales()[static_cast<std::size_t>(n)], p.bias ? &bias : nullptr);
+      reference.outputs[static_cast<std::size_t>(i * p.m + m)] = {0, m, n, y, 0, 0};
+    }
+  });
+  return reference;
+}
+
+Verification wrong_output(std::int64_t wrong, std::int64_t compared, const std::string& first) {
+  Verification v;
+  v.compared = compared;
+  v.verdict = Verdict::wrong_output;
+  v.max_error = v.nmse = std::numeric_limits<double>::infinity();
+  v.reason = std::to_string(wrong) + " of " + std::to_string(compared) + " outputs differ, the first at " + first;
+  return v;
+}
+
+Verification check_integer(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y) {
+  std::int64_t wrong = 0;
+  std::string first;
+  for (const auto& o : reference.outputs) {
+    const std::int64_t at = o.m * data.ldy() + o.n;
+    if (same_element(data.problem().y_type, y.data(), at, static_cast<float>(o.value))) continue;
+    if (wrong++ == 0)
+      first = place(o, data) + ": found " + number(load_element(data.problem().y_type, y.data(), at)) + ", needed " + number(o.value) +
+              " rounded to " + std::string(to_string(data.problem().y_type));
+  }
+  const auto compared = static_cast<std::int64_t>(reference.outputs.size());
+  if (wrong > 0) return wrong_output(wrong, compared, first);
+  Verification v;
+  v.compared = compared;
+  return v;
+}
+
+// Codes, and the scales beside them.
+Verification check_codes(const BenchData& data, const std::vector<std::byte>& y, const std::vector<float>& scales) {
+  const Problem& p = data.problem();
+  std::int64_t wrong = 0;
+  std::string first;
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(p.k));
+  for (std::int64_t m = 0; m < p.m; ++m) {
+    const float scale = quantize_row_int8(p.x_type, data.x().data() + m * data.ldx() * size_of(p.x_type), p.k, codes.data());
+    if (std::memcmp(&scale, &scales[static_cast<std::size_t>(m)], sizeof scale) != 0 && wrong++ == 0)
+      first =
+          "the scale of m=" + std::to_string(m) + ": found " + number(scales[static_cast<std::size_t>(m)]) + ", needed " + number(scale);
+    for (std::int64_t k = 0; k < p.k; ++k) {
+      const auto found = static_cast<std::int8_t>(y[static_cast<std::size_t>(m * data.ldy() + k)]);
+      if (found == codes[static_cast<std::size_t>(k)] || wrong++ > 0) continue;
+      first = "m=" + std::to_string(m) + " k=" + std::to_string(k) + ": found " + std::to_string(found) + ", needed " +
+              std::to_string(codes[static_cast<std::size_t>(k)]);
+    }
+  }
+  if (wrong > 0) return wrong_output(wrong, p.m * (p.k + 1), first);
+  Verification v;
+  v.compared = p.m * (p.k + 1);
+  return v;
+}
+
 Verification check_repack(const BenchData& data, const std::vector<std::byte>& y) {
   Verification v;
   v.compared = static_cast<std::int64_t>(y.size());
@@ -328,6 +403,7 @@ std::vector<std::int64_t> sample_indices(std::int64_t limit, std::int64_t count,
 Reference make_reference(const BenchData& data, double full_limit) {
   const Problem& p = data.problem();
   if (is_product(p.op)) return product_outputs(data, full_limit);
+  if (p.op == Op::matmul_int8_rows) return integer_outputs(data, full_limit);
   Reference reference;
   if (p.op != Op::dequantize) return reference;
   reference.sampled = static_cast<double>(p.n) * p.k > full_limit;
@@ -348,6 +424,10 @@ Verification check_output(const BenchData& data, const Reference& reference, con
     case Op::to_planar:
     case Op::to_gguf:
       return check_repack(data, y);
+    case Op::matmul_int8_rows:
+      return check_integer(data, reference, y);
+    case Op::quantize_rows_int8:
+      return {};  // needs the scales, too: verify()
   }
   return {};
 }
@@ -362,6 +442,11 @@ Result<Verification> verify(LoadedKernel& kernel, BenchData& data, const Referen
     QUERN_ASSIGN(fault, kernel.workspace_fault());
   }
   if (!fault.empty()) return failure(Verdict::out_of_bounds_write, fault);
+  if (data.problem().op == Op::quantize_rows_int8 && !y.empty()) {
+    QUERN_ASSIGN(const auto scales, data.read_scales(fault));
+    if (!fault.empty()) return failure(Verdict::out_of_bounds_write, fault);
+    return check_codes(data, y, scales);
+  }
   return check_output(data, reference, y, accuracy);
 }
 

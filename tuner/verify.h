@@ -18,7 +18,9 @@
 // over outputs; over few outputs it is widened by 1 + 4 sqrt(2/count), four standard deviations of a mean of squared normal errors (not for
 // exact and f32).
 //
-// dequantize: f32 bit-identical to the oracle (all NaNs are equal), f16 and bf16 the correctly rounded f32 value. Repacking: bytes equal.
+// Integer ops: every output (matmul_int8_rows: of sampled rows of W) bit-identical to the oracle's, the scales that quantize_rows_int8
+// writes too. dequantize: f32 bit-identical to the oracle (all NaNs are equal), f16 and bf16 the correctly rounded f32 value. Repacking:
+// bytes equal.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +47,7 @@ struct Reference {
     double value = 0, absolute_sum = 0, square_sum = 0;
   };
   bool sampled = false;            // rows of W and X were sampled: always the first and last, tile edges, and seeded random ones
-  std::vector<Output> outputs;     // products
+  std::vector<Output> outputs;     // products, matmul_int8_rows
   std::vector<std::int64_t> rows;  // dequantize: which rows of W to compare
 };
 

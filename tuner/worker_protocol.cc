@@ -43,8 +43,8 @@ MeasureSettings settings_from(const Json& j) {
 }
 
 Json to_json(const DataOptions& d) {
-  return {{"seed", d.seed},   {"rotate", d.rotate},       {"x_gap", d.x_gap},   {"y_gap", d.y_gap},
-          {"w_gap", d.w_gap}, {"gguf_path", d.gguf_path}, {"tensor", d.tensor}, {"first_row", d.first_row}};
+  return {{"seed", d.seed},     {"rotate", d.rotate},       {"x_gap", d.x_gap},   {"y_gap", d.y_gap},        {"w_gap", d.w_gap},
+          {"offset", d.offset}, {"gguf_path", d.gguf_path}, {"tensor", d.tensor}, {"first_row", d.first_row}};
 }
 DataOptions data_from(const Json& j) {
   DataOptions d;
@@ -53,6 +53,7 @@ DataOptions data_from(const Json& j) {
   j.at("x_gap").get_to(d.x_gap);
   j.at("y_gap").get_to(d.y_gap);
   j.at("w_gap").get_to(d.w_gap);
+  j.at("offset").get_to(d.offset);
   j.at("gguf_path").get_to(d.gguf_path);
   j.at("tensor").get_to(d.tensor);
   j.at("first_row").get_to(d.first_row);

@@ -87,6 +87,7 @@ struct WeightView {
   std::int64_t stride2 = 0;      // bytes between matrices in batch dims 2 and 3, multiples of the alignment above; mul_mat_id: dim 2 counts
   std::int64_t stride3 = 0;      // the experts
   const float* scale = nullptr;  // exactly when the problem has a scale: one f32 on the device (mul_mat_id: one per expert)
+  const float* row_scales = nullptr;  // matmul_int8_rows: f32[N] on the device
 };
 
 // X[M,K] (out_prod: X[M,N]), aligned to its element. Transposed X: rows and columns as the product sees them, row_stride between its
@@ -98,6 +99,7 @@ struct InputView {
   std::int64_t row_stride = 0;  // elements
   std::int64_t stride2 = 0;     // elements
   std::int64_t stride3 = 0;
+  const float* row_scales = nullptr;  // matmul_int8_rows, whose X are codes: f32[M] on the device
 };
 
 // Y[M,N] (out_prod: Y[M,K]; dequantize: Y[N,K]; repacking: the other layout's bytes), aligned to its element. mul_mat_id: rows are a
@@ -109,6 +111,7 @@ struct OutputView {
   std::int64_t row_stride = 0;  // elements
   std::int64_t stride2 = 0;     // elements
   std::int64_t stride3 = 0;
+  float* row_scales = nullptr;  // quantize_rows_int8, whose Y are codes: f32[M] on the device, written
 };
 
 // mul_mat_id: i32 ids[M, used] on the device. The output row of an id outside 0..experts-1 is NaN.

@@ -17,8 +17,16 @@ namespace quern {
 // to_planar, to_gguf: W[N,K] from one layout to the other, bit for bit; `layout` names the source layout.
 // out_prod:   Y[M,K] = X[M,N] * W[N,K]: with X the gradient of mul_mat's output, Y is that of its input.
 // mul_mat_id: Y[M,used,N], row (t,s) = X[t,s] * W[ids[t,s]]^T: each of a token's `used` slots goes to one of `experts` matrices W[N,K].
-enum class Op : std::uint8_t { dequantize, mul_mat, to_planar, to_gguf, out_prod, mul_mat_id };
-inline constexpr Op kOps[] = {Op::dequantize, Op::mul_mat, Op::to_planar, Op::to_gguf, Op::out_prod, Op::mul_mat_id};
+// quantize_rows_int8: codes Y[M,K] (int8) and a scale per row from X[M,K]: scale = max(absmax, 1e-12) / 127, code = X / scale rounded half
+// to
+//             even and clamped to +-127, both divisions IEEE; n is 0 by convention.
+// matmul_int8_rows: Y[M,N] = f32(sum) * (x_scale[M] * w_scale[N]) (+ bias[N]), sum the exact i32 of codes X[M,K] * W[N,K]^T; each operation
+//             rounded once, in this order, the last to Y's type.
+enum class Op : std::uint8_t { dequantize, mul_mat, to_planar, to_gguf, out_prod, mul_mat_id, quantize_rows_int8, matmul_int8_rows };
+inline constexpr Op kOps[] = {Op::dequantize, Op::mul_mat,    Op::to_planar,          Op::to_gguf,
+                              Op::out_prod,   Op::mul_mat_id, Op::quantize_rows_int8, Op::matmul_int8_rows};
+// Those on weight formats, which every decoded type answers.
+inline constexpr Op kWeightOps[] = {Op::dequantize, Op::mul_mat, Op::to_planar, Op::to_gguf, Op::out_prod, Op::mul_mat_id};
 
 // gguf: raw blocks, row after row, as in the file.
 // planar: the same number of bytes; within each tile of 16 rows every block field is gathered into its own plane
@@ -71,12 +79,23 @@ constexpr std::string_view to_string(Op op) {
       return "out_prod";
     case Op::mul_mat_id:
       return "mul_mat_id";
+    case Op::quantize_rows_int8:
+      return "quantize_rows_int8";
+    case Op::matmul_int8_rows:
+      return "matmul_int8_rows";
   }
   return "?";
 }
 constexpr bool is_repack(Op op) { return op == Op::to_planar || op == Op::to_gguf; }
 // Whether the op reads activations, so that m, x_type and an accuracy class mean something; the others are exact.
 constexpr bool is_product(Op op) { return op == Op::mul_mat || op == Op::out_prod || op == Op::mul_mat_id; }
+// Ops on integer codes: bit for bit, whatever the class.
+constexpr bool is_integer(Op op) { return op == Op::quantize_rows_int8 || op == Op::matmul_int8_rows; }
+// Whether m counts rows of X.
+constexpr bool has_rows(Op op) { return is_product(op) || is_integer(op); }
+// Whether X is given as codes, so that x_type means nothing.
+constexpr bool has_code_input(Op op) { return op == Op::matmul_int8_rows; }
+constexpr bool has_code_output(Op op) { return op == Op::quantize_rows_int8; }
 constexpr std::string_view to_string(Layout layout) { return layout == Layout::gguf ? "gguf" : "planar"; }
 constexpr std::string_view to_string(Accuracy accuracy) {
   switch (accuracy) {
@@ -123,6 +142,9 @@ constexpr Extent x_extent(const Problem& p) {
       return {p.m, p.n};
     case Op::mul_mat_id:
       return {p.x_broadcast ? 1 : p.used, p.k};
+    case Op::quantize_rows_int8:
+    case Op::matmul_int8_rows:
+      return {p.m, p.k};
     default:
       return {};
   }
@@ -135,10 +157,17 @@ constexpr Extent y_extent(const Problem& p) {
       return {p.m, p.k};
     case Op::mul_mat_id:
       return {p.used, p.n};
+    case Op::quantize_rows_int8:
+      return {p.m, p.k};
+    case Op::matmul_int8_rows:
+      return {p.m, p.n};
     default:
       return {p.n, p.k};
   }
 }
+// Bytes of an element of X and of Y.
+constexpr int x_element_bytes(const Problem& p) { return has_code_input(p.op) ? 1 : size_of(p.x_type); }
+constexpr int y_element_bytes(const Problem& p) { return has_code_output(p.op) ? 1 : size_of(p.y_type); }
 // How many matrices of W there are, and of X and Y, in dims 2 and 3.
 struct Batches {
   std::int64_t dim2 = 1;

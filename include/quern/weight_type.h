@@ -8,11 +8,13 @@
 
 namespace quern {
 
-// Values are the GGUF type ids.
+// Values are the GGUF type ids. i8 is no weight format but bare codes, whose scales are operands of their own: the integer ops take it and
+// no other, and no decoder knows it.
 enum class WeightType : std::uint32_t {
 #define QUERN_WEIGHT_TYPE(name, id, elements, bytes, ...) name = id,
 #include "quern/weight_types.def"
 #undef QUERN_WEIGHT_TYPE
+  i8 = 24,
 };
 
 struct WeightTypeInfo {
@@ -30,12 +32,18 @@ inline constexpr auto kWeightTypes = std::to_array<WeightTypeInfo>({
 #undef QUERN_WEIGHT_TYPE
 });
 
+// Types of bare integer codes.
+inline constexpr auto kCodeTypes = std::to_array<WeightTypeInfo>({{WeightType::i8, "i8", 1, 1}});
+
 constexpr const WeightTypeInfo& info(WeightType type) {
+  for (const auto& entry : kCodeTypes)
+    if (entry.type == type) return entry;
   for (const auto& entry : kWeightTypes)
     if (entry.type == type) return entry;
   return kWeightTypes[0];  // unreachable for a valid enumerator
 }
 
+// A weight format of GGUF files.
 constexpr std::optional<WeightType> weight_type_from_id(std::uint32_t id) {
   for (const auto& entry : kWeightTypes)
     if (static_cast<std::uint32_t>(entry.type) == id) return entry.type;
@@ -44,6 +52,8 @@ constexpr std::optional<WeightType> weight_type_from_id(std::uint32_t id) {
 
 constexpr std::optional<WeightType> weight_type_from_name(std::string_view name) {
   for (const auto& entry : kWeightTypes)
+    if (entry.name == name) return entry.type;
+  for (const auto& entry : kCodeTypes)
     if (entry.name == name) return entry.type;
   return std::nullopt;
 }

@@ -97,7 +97,8 @@ TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
   EXPECT_EQ(error_of(""), "problem: found '', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
   EXPECT_EQ(error_of("mul_mat"), "problem: found 'mul_mat', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
   EXPECT_EQ(error_of("matmul q4_0 k=32"),
-            "problem: found op 'matmul', needed one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id");
+            "problem: found op 'matmul', needed one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id quantize_rows_int8 "
+            "matmul_int8_rows");
   EXPECT_EQ(error_of("mul_mat q4_9 k=32"), "problem: found weight type 'q4_9', needed a GGUF type name such as q4_0");
   EXPECT_EQ(error_of("mul_mat q4_0 row k=32"), "problem: found 'row', needed name=value, gguf or planar");
   EXPECT_EQ(error_of("mul_mat q4_0 z=1 k=32"),
@@ -211,6 +212,34 @@ TEST(ProblemText, FieldsOfTheNewerOpsStandBehindTheOthers) {
   // The text of a plain problem is the key of stored tunings: it must not change.
   EXPECT_EQ(to_string(Problem{.m = 1, .n = 32, .k = 32}),
             "mul_mat q4_0 planar m=1 n=32 k=32 x=f32 y=f32 bias=0 class=normal batch=1,1 ratio=1,1");
+}
+
+TEST(Problem, IntegerOpsTakeCodesAndNothingElse) {
+  const auto error_of_problem = [](const Problem& p) {
+    const auto status = validate(p);
+    return status ? std::string() : status.error().message;
+  };
+  const Problem rows{.op = Op::matmul_int8_rows, .type = WeightType::i8, .n = 777, .k = 2046, .y_type = DType::bf16, .bias = true};
+  EXPECT_EQ(error_of_problem(rows), "");
+  EXPECT_EQ(parse_problem(to_string(rows)).value(), rows);
+  const Problem quantize{.op = Op::quantize_rows_int8, .type = WeightType::i8, .m = 3, .n = 0, .k = 2048};
+  EXPECT_EQ(error_of_problem(quantize), "");
+  EXPECT_EQ(parse_problem(to_string(quantize)).value(), quantize);
+
+  const auto changed = [&](Problem p, auto change) {
+    change(p);
+    return error_of_problem(p);
+  };
+  EXPECT_EQ(changed(rows, [](Problem& p) { p.type = WeightType::q8_0, p.k = 2048; }), "problem: type is q8_0, matmul_int8_rows needs i8");
+  EXPECT_EQ(changed(rows, [](Problem& p) { p.k = 131072; }), "problem: k is 131072, matmul_int8_rows needs at most 131071");
+  EXPECT_EQ(changed(rows, [](Problem& p) { p.k = 131071; }), "");
+  EXPECT_EQ(changed(rows, [](Problem& p) { p.batch2 = 2; }), "problem: batch is 2,1, matmul_int8_rows needs 1,1");
+  EXPECT_EQ(changed(rows, [](Problem& p) { p.scale = true; }),
+            "problem: a weight scale is asked for, which matmul_int8_rows does not have");
+  EXPECT_EQ(changed(quantize, [](Problem& p) { p.k = 2046; }), "problem: k is 2046, quantize_rows_int8 needs a multiple of 4");
+  EXPECT_EQ(changed(quantize, [](Problem& p) { p.n = 5; }), "problem: n is 5, quantize_rows_int8 has no weights and needs 0");
+  EXPECT_EQ(changed(rows, [](Problem& p) { p.op = Op::mul_mat; }),
+            "problem: type is i8, bare codes without a scale, which only quantize_rows_int8 and matmul_int8_rows take");
 }
 
 }  // namespace

@@ -170,6 +170,36 @@ TEST(FillKernelArgs, ChecksTheWorkspace) {
   EXPECT_EQ(error_of(kProblem, args, 512), "");
 }
 
+// Codes may start at any byte; the scales of their rows are f32, given exactly where the op has codes.
+TEST(FillKernelArgs, RowsOfCodesComeWithTheirScales) {
+  const Problem rows{.op = Op::matmul_int8_rows, .type = WeightType::i8, .m = 3, .n = 40, .k = 512, .y_type = DType::bf16};
+  const auto* scales = reinterpret_cast<const float*>(memory);
+  LaunchArgs args{
+      .w = {.data = memory + 1, .row_scales = scales}, .x = {.data = memory + 3, .row_scales = scales + 64}, .y = {.data = memory}};
+  KernelArgs out;
+  ASSERT_TRUE(fill_kernel_args(rows, 0, args, &out));
+  EXPECT_EQ(out.w_row_bytes, 512);
+  EXPECT_EQ(out.w_scales, scales);
+  EXPECT_EQ(out.x_scales, scales + 64);
+  args.w.row_bytes = 515, args.x.row_stride = 513;
+  EXPECT_EQ(error_of(rows, args), "");
+  args.w.row_bytes = 511;
+  EXPECT_EQ(error_of(rows, args), "matmul_int8_rows: W's row_bytes is 511 bytes, at least 512 are needed");
+  args.w.row_bytes = 0, args.x.row_scales = nullptr;
+  EXPECT_EQ(error_of(rows, args), "matmul_int8_rows: X's row_scales is null, device memory is needed");
+  args.x.row_scales = scales, args.w.row_scales = reinterpret_cast<const float*>(memory + 2);
+  EXPECT_EQ(error_of(rows, args), "matmul_int8_rows: W's row_scales starts 2 bytes past a multiple of 4, it must start at one");
+
+  const Problem quantize{.op = Op::quantize_rows_int8, .type = WeightType::i8, .m = 3, .n = 0, .k = 512, .x_type = DType::f16};
+  LaunchArgs codes{.x = {.data = memory}, .y = {.data = memory + 1, .row_scales = reinterpret_cast<float*>(memory)}};
+  EXPECT_EQ(error_of(quantize, codes), "");
+  codes.y.row_scales = nullptr;
+  EXPECT_EQ(error_of(quantize, codes), "quantize_rows_int8: Y's row_scales is null, device memory is needed");
+  LaunchArgs plain = good();
+  plain.x.row_scales = scales;
+  EXPECT_EQ(error_of(kProblem, plain), "mul_mat: X's row_scales are given, this op has none");
+}
+
 TEST(WeightAlignment, IsWhatABlocksSizeGuarantees) {
   EXPECT_EQ(weight_alignment(WeightType::q4_k, Layout::gguf), 16);
   EXPECT_EQ(weight_alignment(WeightType::q4_0, Layout::gguf), 2);

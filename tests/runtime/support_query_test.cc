@@ -78,7 +78,7 @@ constexpr Routing kRoutings[] = {{1, 1, false}, {4, 2, false}, {4, 2, true}, {0,
 
 // Every combination, with the first `elements` pairs of types of X and Y.
 void for_each_problem(std::size_t elements, const std::function<void(const Problem&)>& visit) {
-  for (Op op : kOps)
+  for (Op op : kWeightOps)
     for (const Shape& shape : kShapes)
       for (Layout layout : {Layout::gguf, Layout::planar})
         for (std::size_t types = 0; types < elements; ++types)
@@ -409,7 +409,7 @@ TEST(SupportQuery, WhatIsClaimedRuns) {
 // Field case 21, for every op: zero tokens or rows are success, whatever the pointers, in whatever class.
 TEST(SupportQuery, NothingToComputeIsClaimedAndDone) {
   const Context context = host_context();
-  for (Op op : kOps)
+  for (Op op : kWeightOps)
     for (Accuracy accuracy : {Accuracy::exact, Accuracy::normal})
       for (auto [m, n] : {std::pair{0, 20}, {9, 0}, {0, 0}}) {
         Problem p = product(op, WeightType::q4_0, op == Op::to_gguf ? Layout::planar : Layout::gguf, m, n, 64);

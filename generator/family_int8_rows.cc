@@ -1,0 +1,138 @@
+// quantize_rows and int8_dot: rows to int8 codes, and the exact product of such rows by DP4A.
+#include <algorithm>
+
+#include "generator/families.h"
+#include "generator/family_support.h"
+#include "generator/target_limits.h"
+#include "geometry/int8_rows.h"
+
+namespace quern {
+namespace {
+
+Status supports_integer_op(std::string_view family, const Problem& p, Op op) {
+  if (p.op == op) return {};
+  return unsupported(family, "op is " + std::string(to_string(p.op)) + ", needed " + std::string(to_string(op)));
+}
+
+class QuantizeRows final : public Family {
+ public:
+  std::string_view name() const override { return "quantize_rows"; }
+
+  Status supports(const Problem& p, const Target&) const override {
+    QUERN_TRY(supports_integer_op(name(), p, Op::quantize_rows_int8));
+    return supports_grid(name(), p.m);
+  }
+
+  SearchSpace space(const Problem& p, const Target&) const override {
+    // A thread per four elements of a row, as far as a block reaches.
+    std::vector<Parameter> parameters{{"threads", {32, 64, 128, 256, 512}, 32}};
+    for (const std::int64_t threads : parameters[0].values)
+      if (threads * 4 <= p.k) parameters[0].default_value = threads;
+    return {"quantize_rows", std::move(parameters)};
+  }
+
+  Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
+    ConfigReader reader(config);
+    const int threads = reader.take("threads");
+    QUERN_TRY(reader.finish());
+    SourceText text(name(), p);
+    text.include("families/quantize_rows.cuh").problem_types();
+    if (!is_empty(p))
+      text.kernel(step("quern_quantize_rows", p.m, threads, threads / kWarpLanes * 4), 1,
+                  "quern::quantize_rows<In, " + std::to_string(threads) + ">(args);");
+    return std::move(text).finish(0, Accuracy::exact);
+  }
+};
+
+// Every M, N and K at every alignment, on every architecture: rows of X beyond `m` go to further blocks.
+class Int8Dot final : public Family {
+ public:
+  std::string_view name() const override { return "int8_dot"; }
+
+  Status supports(const Problem& p, const Target& target) const override {
+    QUERN_TRY(supports_integer_op(name(), p, Op::matmul_int8_rows));
+    const long long staged =
+        Int8DotGeometry{.k = static_cast<int>(p.k), .m = 1, .warps = 1, .lanes = 8, .rows = 1, .unroll = 1, .passes = 1}.shared_bytes();
+    if (staged > limits_of(target).shared_bytes_per_block)
+      return unsupported(name(), "a row of X takes " + std::to_string(staged) + " bytes of shared memory, the target has " +
+                                     std::to_string(limits_of(target).shared_bytes_per_block));
+    return supports_grid(name(), p.m * p.n);
+  }
+
+  SearchSpace space(const Problem& p, const Target& target) const override {
+    const long long limit = limits_of(target).shared_bytes_per_block;
+    std::vector<Parameter> parameters{{"m", {1, 2, 3, 4, 5, 6, 7, 8}, 1}, {"warps", {1, 2, 4, 8}, 4},
+                                      {"lanes", {8, 16, 32}, 8},          {"rows", {1, 2, 4}, 1},
+                                      {"unroll", {1, 2, 4}, 1},           {"passes", {1, 2, 4, 8, 16}, 1}};
+    Constraint constraint = [p, limit](const Config& config) { return check(p, limit, config); };
+    DefaultChooser choose{"int8_dot", parameters, constraint};
+    choose.wish("m", std::clamp<std::int64_t>(p.m, 1, 8));
+    choose.wish("lanes", 16);
+    choose.wish("lanes", 32);
+    choose.wish("unroll", 2);
+    if (p.m <= 2) choose.wish("unroll", 4);
+    choose.wish("rows", 2);
+    if (p.m > 2) choose.wish("rows", 4);  // eight rows of X read from shared memory as many bytes as eight rows of W: four share them
+    choose.wish("passes", 4);
+    return {"int8_dot", std::move(parameters), {constraint}};
+  }
+
+  Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
+    ConfigReader reader(config);
+    const Int8DotGeometry g = geometry_of(p, reader);
+    QUERN_TRY(reader.finish());
+    SourceText text(name(), p);
+    text.include("families/int8_rows.cuh").problem_types();
+    text.geometry(
+        "Int8DotGeometry",
+        {{"k", g.k}, {"m", g.m}, {"warps", g.warps}, {"lanes", g.lanes}, {"rows", g.rows}, {"unroll", g.unroll}, {"passes", g.passes}});
+    if (!is_empty(p))
+      text.kernel(step("quern_int8_dot", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1, "quern::Int8Dot<Out, kGeometry>::run(args);");
+    return std::move(text).finish(0, Accuracy::exact);
+  }
+
+ private:
+  static Int8DotGeometry geometry_of(const Problem& p, ConfigReader& reader) {
+    Int8DotGeometry g{};
+    g.k = static_cast<int>(p.k);
+    g.m = reader.take("m");
+    g.warps = reader.take("warps");
+    g.lanes = reader.take("lanes");
+    g.rows = reader.take("rows");
+    g.unroll = reader.take("unroll");
+    g.passes = reader.take("passes");
+    return g;
+  }
+
+  static std::string check(const Problem& p, long long shared_limit, const Config& config) {
+    ConfigReader reader(config);
+    const Int8DotGeometry g = geometry_of(p, reader);
+    if (!reader.finish()) return "parameters do not match the family's";
+    if (g.m > 1 && g.m > p.m) return "m is " + std::to_string(g.m) + ", needed at most the problem's " + std::to_string(p.m);
+    if (g.rows * g.m > 32) return "rows * m is " + std::to_string(g.rows * g.m) + ", needed at most 32 accumulators";
+    if (g.rows * g.unroll > 8) return "rows * unroll is " + std::to_string(g.rows * g.unroll) + ", needed at most 8 chunks in registers";
+    // At least half of the lanes that share a row must have a chunk of it.
+    if (g.lanes > 8 && g.lanes > 2 * g.chunks())
+      return "lanes is " + std::to_string(g.lanes) + ", needed at most twice the row's " + std::to_string(g.chunks()) + " chunks";
+    if (g.unroll > 1 && g.lanes * g.unroll > g.chunks())
+      return "unroll is " + std::to_string(g.unroll) + ", needed no more than the row's chunks give each lane";
+    if (g.passes > 1 && g.blocks_n(p.n) < 128) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 128 blocks";
+    if (g.shared_bytes() > shared_limit)
+      return "shared memory is " + std::to_string(g.shared_bytes()) + " bytes, needed at most " + std::to_string(shared_limit);
+    return {};
+  }
+};
+
+}  // namespace
+
+const Family& quantize_rows_family() {
+  static const QuantizeRows family;
+  return family;
+}
+
+const Family& int8_dot_family() {
+  static const Int8Dot family;
+  return family;
+}
+
+}  // namespace quern
