@@ -16,5 +16,6 @@ const Family& gemm_t_family();
 const Family& wgmma_t_family();
 const Family& quantize_rows_family();
 const Family& int8_dot_family();
+const Family& int8_mma_family();
 
 }  // namespace quern

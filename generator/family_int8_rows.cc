@@ -1,4 +1,4 @@
-// quantize_rows and int8_dot: rows to int8 codes, and the exact product of such rows by DP4A.
+// quantize_rows, int8_dot and int8_mma: rows to int8 codes, and the exact product of such rows by DP4A or by tensor cores.
 #include <algorithm>
 
 #include "generator/families.h"
@@ -123,6 +123,61 @@ class Int8Dot final : public Family {
   }
 };
 
+// More rows of X than the dot products should read W for. Up to eight, half of the tensor cores' columns or more stand for nothing.
+class Int8Mma final : public Family {
+ public:
+  std::string_view name() const override { return "int8_mma"; }
+
+  Status supports(const Problem& p, const Target& target) const override {
+    QUERN_TRY(supports_integer_op(name(), p, Op::matmul_int8_rows));
+    if (!limits_of(target).tensor_cores_bf16)
+      return unsupported(name(), "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k32");
+    if (p.m <= 8) return unsupported(name(), "m is " + std::to_string(p.m) + ", needed more than 8");
+    return supports_grid(name(), (p.m / 8 + 1) * (p.n / 16 + 1));
+  }
+
+  SearchSpace space(const Problem& p, const Target&) const override {
+    std::vector<Parameter> parameters{{"warps", {1, 2, 4, 8}, 4}, {"frags_n", {1, 2, 4}, 1}, {"frags_m", {1, 2, 4, 8}, 2}};
+    Constraint constraint = [p](const Config& config) { return check(p, config); };
+    DefaultChooser choose{"int8_mma", parameters, constraint};
+    if (p.m > 16) choose.wish("frags_m", 4);
+    if (p.m > 32) choose.wish("frags_m", 8);
+    if (p.m <= 32) choose.wish("frags_n", 2);  // with eight fragments of X the bodies for odd addresses spill
+    return {"int8_mma", std::move(parameters), {constraint}};
+  }
+
+  Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
+    ConfigReader reader(config);
+    const Int8MmaGeometry g = geometry_of(p, reader);
+    QUERN_TRY(reader.finish());
+    SourceText text(name(), p);
+    text.include("families/int8_mma.cuh").problem_types();
+    text.geometry("Int8MmaGeometry", {{"k", g.k}, {"warps", g.warps}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
+    if (!is_empty(p)) text.kernel(step("quern_int8_mma", g.grid(p.m, p.n), g.threads()), 1, "quern::Int8Mma<Out, kGeometry>::run(args);");
+    return std::move(text).finish(0, Accuracy::exact);
+  }
+
+ private:
+  static Int8MmaGeometry geometry_of(const Problem& p, ConfigReader& reader) {
+    Int8MmaGeometry g{};
+    g.k = static_cast<int>(p.k);
+    g.warps = reader.take("warps");
+    g.frags_n = reader.take("frags_n");
+    g.frags_m = reader.take("frags_m");
+    return g;
+  }
+
+  static std::string check(const Problem& p, const Config& config) {
+    ConfigReader reader(config);
+    const Int8MmaGeometry g = geometry_of(p, reader);
+    if (!reader.finish()) return "parameters do not match the family's";
+    if (g.frags_n * g.frags_m > 16)
+      return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most 16 accumulators";
+    if (g.frags_m > 2 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";
+    return {};
+  }
+};
+
 }  // namespace
 
 const Family& quantize_rows_family() {
@@ -132,6 +187,11 @@ const Family& quantize_rows_family() {
 
 const Family& int8_dot_family() {
   static const Int8Dot family;
+  return family;
+}
+
+const Family& int8_mma_family() {
+  static const Int8Mma family;
   return family;
 }
 

@@ -193,7 +193,7 @@ class CaseList {
       const std::size_t first = cases_.size();
       std::size_t turn = 0;
       for (const Shape& s : integer_shapes(options_.full, on_gpu)) add_integer_case(*family, op, s, turn++);
-      for (const Shape& s : {Shape{3, 300, 320}, Shape{8, 70, 4096}}) add_integer_configs(*family, op, s);
+      for (const Shape& s : {Shape{3, 300, 320}, Shape{8, 70, 4096}, Shape{40, 70, 200}}) add_integer_configs(*family, op, s);
       thin_out(first);
     }
   }
@@ -223,7 +223,7 @@ class CaseList {
           p.op = op;
           p.type = type.type;
           p.layout = op == Op::to_planar ? Layout::gguf : Layout::planar;
-          p.m = is_product(op) ? m : 1;
+          p.m = has_rows(op) ? m : 1;
           p.n = 64;
           p.k = 1024;
           p.accuracy = Accuracy::loose;

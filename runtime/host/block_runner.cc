@@ -41,6 +41,8 @@ const char* name_of(ptx::Collective collective) {
       return "mma_f16";
     case ptx::Collective::mma_bf16:
       return "mma_bf16";
+    case ptx::Collective::mma_s8:
+      return "mma_s8";
   }
   return "?";
 }

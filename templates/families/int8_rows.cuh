@@ -15,41 +15,54 @@ QUERN_FN void store_int8_product(const KernelArgs& args, i64 m, i64 n, i32 sum) 
   Out::store(args, m, n, ptx::mul(static_cast<f32>(sum), scale));
 }
 
+// Sixteen codes.
+struct Chunk {
+  u32 word[4];
+};
+// Chunk c of a row of kLength codes whose address is a multiple of kAlign; what lies past the row's end is zero and not read.
+template <int kLength, int kAlign>
+QUERN_FN Chunk load_chunk(const u8* row, int c) {
+  constexpr int kWhole = kLength / 16, kTail = kLength % 16;
+  Chunk chunk{};
+  const u8* p = row + c * 16;
+  if (c < kWhole) {
+    load_words<kAlign>(chunk.word, p);
+  } else if (kTail != 0 && c == kWhole) {
+    QUERN_UNROLL
+    for (int i = 0; i < kTail; ++i) chunk.word[i / 4] |= static_cast<u32>(ptx::load_stream(p + i)) << (8 * (i % 4));
+  }
+  return chunk;
+}
+
+// Runs Body's widest form that the addresses allow: rows may start anywhere and be of any length.
+template <class Body>
+QUERN_FN void run_by_alignment(const KernelArgs& args, u64 addresses) {
+  if (addresses % 16 == 0)
+    Body::template run_aligned<16>(args);
+  else if (addresses % 4 == 0)
+    Body::template run_aligned<4>(args);
+  else
+    Body::template run_aligned<1>(args);
+}
+
 template <class Out, Int8DotGeometry G>
 struct Int8Dot {
-  static constexpr int kChunks = G.chunks(), kWholeChunks = G.k / G.kChunk, kTail = G.k % G.kChunk;
+  static constexpr int kChunks = G.chunks();
   static constexpr int kStep = G.lanes * G.unroll;  // chunks per row and iteration
   static constexpr int kIterations = (kChunks + kStep - 1) / kStep;
   // Iterations unrolled: as many as keep the loop's body near 32 chunks' products.
   static constexpr int kWork = G.rows * G.unroll * G.m;
   static constexpr int kUnrolled = kWork >= 32 ? 1 : 32 / kWork < kIterations ? 32 / kWork : kIterations;
 
-  struct Chunk {
-    u32 word[4];
-  };
   struct Weights {
     Chunk chunk[G.rows][G.unroll];
   };
-
-  // Chunk c of a row whose address is a multiple of kAlign; what lies past the row's end is zero and not read.
-  template <int kAlign>
-  static QUERN_FN Chunk load_chunk(const u8* row, int c) {
-    Chunk chunk{};
-    const u8* p = row + c * G.kChunk;
-    if (c < kWholeChunks) {
-      load_words<kAlign>(chunk.word, p);
-    } else if (kTail != 0 && c == kWholeChunks) {
-      QUERN_UNROLL
-      for (int i = 0; i < kTail; ++i) chunk.word[i / 4] |= static_cast<u32>(ptx::load_stream(p + i)) << (8 * (i % 4));
-    }
-    return chunk;
-  }
 
   template <int kAlign>
   static QUERN_FN void load(Weights& w, const u8* const (&rows)[G.rows], int c) {
     QUERN_UNROLL
     for (int u = 0; u < G.unroll; ++u) QUERN_UNROLL
-    for (int r = 0; r < G.rows; ++r) w.chunk[r][u] = load_chunk<kAlign>(rows[r], c + u * G.lanes);
+    for (int r = 0; r < G.rows; ++r) w.chunk[r][u] = load_chunk<G.k, kAlign>(rows[r], c + u * G.lanes);
   }
 
   // The rows of one pass. Rows past the end stand for the last one and are not written.
@@ -68,7 +81,7 @@ struct Int8Dot {
       Chunk chunk{};
       if (m < args.m) {
         const u8* row = x + m * args.ldx;
-        chunk = wide ? load_chunk<16>(row, c) : load_chunk<1>(row, c);
+        chunk = wide ? load_chunk<G.k, 16>(row, c) : load_chunk<G.k, 1>(row, c);
       }
       staged[i] = chunk;
     }
@@ -138,15 +151,8 @@ struct Int8Dot {
     }
   }
 
-  // W may start anywhere and its rows may be of any length: three bodies, of which the widest that its addresses allow runs.
   static QUERN_FN void run(const KernelArgs& args) {
-    u64 address = reinterpret_cast<u64>(args.w) | static_cast<u64>(args.w_row_bytes);
-    if (address % 16 == 0)
-      run_aligned<16>(args);
-    else if (address % 4 == 0)
-      run_aligned<4>(args);
-    else
-      run_aligned<1>(args);
+    run_by_alignment<Int8Dot>(args, reinterpret_cast<u64>(args.w) | static_cast<u64>(args.w_row_bytes));
   }
 };
 

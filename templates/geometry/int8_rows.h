@@ -1,5 +1,5 @@
-// Shape of the integer row product by dot products: what a block and a warp cover. Host code launches by it, the kernel is compiled with
-// it.
+// Shapes of the integer row product, first by dot products: what a block and a warp cover. Host code launches by it, the kernel is compiled
+// with it.
 #pragma once
 
 #include "geometry/limits.h"
@@ -24,6 +24,22 @@ struct Int8DotGeometry {
   constexpr long long blocks_n(long long n) const { return ceil_div(row_groups(n), passes); }
   constexpr long long grid(long long rows_of_x, long long n) const { return ceil_div(rows_of_x, m) * blocks_n(n); }
   constexpr long long shared_bytes() const { return static_cast<long long>(m) * chunks() * kChunk; }
+};
+
+// The same on tensor cores: rows of W are their 16 rows, rows of X their 8 columns.
+struct Int8MmaGeometry {
+  int k;
+  int warps;    // per block, side by side along N
+  int frags_n;  // 16 rows of W each, per warp
+  int frags_m;  // 8 rows of X each
+
+  static constexpr int kSegment = 64;  // bytes of a row in one step: four lanes, a chunk each
+  constexpr int segments() const { return static_cast<int>(ceil_div(k, kSegment)); }
+  constexpr int threads() const { return warps * kWarpLanes; }
+  constexpr int tile_n() const { return 16 * frags_n * warps; }
+  constexpr int tile_m() const { return 8 * frags_m; }
+  constexpr long long blocks_n(long long n) const { return ceil_div(n, tile_n()); }
+  constexpr long long grid(long long m, long long n) const { return ceil_div(m, tile_m()) * blocks_n(n); }
 };
 
 }  // namespace quern

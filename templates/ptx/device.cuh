@@ -260,6 +260,13 @@ QUERN_FN void mma_f16(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// c[16x8] += a[16x32] * b[32x8] in i32. Lane 4g+t holds a: rows g (a0,a2) and g+8 (a1,a3), columns 4t..4t+3 (a0,a1) and 4t+16..4t+19
+// (a2,a3); b: column g, rows 4t..4t+3 (b0) and 4t+16..4t+19 (b1); c as above.
+QUERN_FN void mma_s8(i32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 QUERN_FN void mma_bf16(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])

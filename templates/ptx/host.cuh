@@ -326,4 +326,32 @@ QUERN_FN void mma(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Collective col
 QUERN_FN void mma_f16(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma<f16>(c, a, b0, b1, Collective::mma_f16); }
 QUERN_FN void mma_bf16(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma<bf16>(c, a, b0, b1, Collective::mma_bf16); }
 
+// c[16x8] += a[16x32] * b[32x8] in i32. Lane 4g+t holds a: rows g (a0,a2) and g+8 (a1,a3), columns 4t..4t+3 (a0,a1) and 4t+16..4t+19
+// (a2,a3); b: column g, rows 4t..4t+3 (b0) and 4t+16..4t+19 (b1); c as above.
+struct MmaS8Deposit {
+  u32 a[4], b[2];
+  i32 c[4];
+};
+QUERN_FN i32 signed_byte(u32 word, int i) { return static_cast<i32>(word << (24 - 8 * i)) >> 24; }
+inline void combine_mma_s8(void* deposits) {
+  MmaS8Deposit* lanes = static_cast<MmaS8Deposit*>(deposits);
+  i32 a[16][32], b[32][8];
+  for (int l = 0; l < 32; ++l)
+    for (int byte = 0; byte < 4; ++byte) {
+      const int g = l / 4, k = l % 4 * 4 + byte;
+      for (int i = 0; i < 4; ++i) a[g + 8 * (i & 1)][k + 16 * (i >> 1)] = signed_byte(lanes[l].a[i], byte);
+      for (int i = 0; i < 2; ++i) b[k + 16 * i][g] = signed_byte(lanes[l].b[i], byte);
+    }
+  for (int l = 0; l < 32; ++l)
+    for (int i = 0; i < 4; ++i)
+      for (int k = 0; k < 32; ++k) lanes[l].c[i] += a[l / 4 + 8 * (i >> 1)][k] * b[k][2 * (l % 4) + (i & 1)];
+}
+QUERN_FN void mma_s8(i32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  HostLane* self = quern_host_lane();
+  const MmaS8Deposit mine{{a[0], a[1], a[2], a[3]}, {b0, b1}, {c[0], c[1], c[2], c[3]}};
+  const MmaS8Deposit* all =
+      static_cast<const MmaS8Deposit*>(quern_host_exchange(self, Collective::mma_s8, &mine, sizeof mine, combine_mma_s8));
+  for (int i = 0; i < 4; ++i) c[i] = all[self->thread_x & 31u].c[i];
+}
+
 }  // namespace quern::ptx

@@ -15,7 +15,7 @@ struct HostLane {
 };
 
 // What all 32 lanes of a warp must be doing at the same time. Two lanes that meet with different values are a divergent collective.
-enum class Collective : u32 { warp_barrier, shuffle_xor, shuffle, ldmatrix_x4, mma_f16, mma_bf16 };
+enum class Collective : u32 { warp_barrier, shuffle_xor, shuffle, ldmatrix_x4, mma_f16, mma_bf16, mma_s8 };
 
 inline constexpr u32 kMaxDepositBytes = 64;
 

@@ -10,6 +10,7 @@
 //   floats       fma mul add sub (each one rounding, never contracted) to_f32 from_f32<T> bits_of float_from_bits round_even
 //   packed       f16x2 / bf16x2: pack_f16x2 pack_bf16x2 mul_f16x2 sub_f16x2 fma_f16x2 mul_bf16x2 sub_bf16x2 fma_bf16x2
 //   matrices     ldmatrix_x4 ldmatrix_x4_trans mma_f16 mma_bf16    m16n8k16, f32 accumulation
+//                mma_s8                                            m16n8k32, i32 accumulation
 //   tables       QUERN_TABLE type name[n] = {...}                  constants at namespace scope, looked up through load_cached
 //
 // device.cuh is PTX; host.cuh computes the same values on the CPU, where every lane is a fiber and every barrier, shuffle, ldmatrix and mma

@@ -112,6 +112,28 @@ TEST_F(CompileOnly, DequantizeAndRepackForEveryTypeOnTheOldestAndTheNewest) {
   compile_all();
 }
 
+// The integer ops, by whichever family answers: tensor cores from sm_80 on, DP4A before.
+TEST_F(CompileOnly, TheIntegerRowsOnEveryArchitecture) {
+  int turn = 0;
+  for (const Target& target : kArchitectures) {
+    Problem rows{.op = Op::matmul_int8_rows, .type = WeightType::i8, .n = 32769, .k = 2048, .bias = true, .accuracy = Accuracy::exact};
+    for (const std::int64_t m : {1, 8, 33}) {
+      rows.m = m, rows.y_type = DType(++turn % 3);
+      add(rows, target, default_config(rows, target));
+    }
+    EXPECT_EQ(default_config(rows, target).family, target.sm < 80 ? "int8_dot" : "int8_mma");
+    const Problem quantize{.op = Op::quantize_rows_int8,
+                           .type = WeightType::i8,
+                           .m = 8,
+                           .n = 0,
+                           .k = 2048,
+                           .x_type = DType(turn % 3),
+                           .accuracy = Accuracy::exact};
+    add(quantize, target, default_config(quantize, target));
+  }
+  compile_all();
+}
+
 // Routed rows by tensor cores: each type, the architectures rotating.
 TEST_F(CompileOnly, TheDefaultRoutedGemmOfEveryType) {
   const auto types = test::decodable_types();

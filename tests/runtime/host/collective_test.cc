@@ -119,6 +119,34 @@ std::uint32_t brain_of_int(int v) {
 TEST(HostCollective, MmaOfF16IsTheMatrixProduct) { check_mma("f16", half_of_int); }
 TEST(HostCollective, MmaOfBf16IsTheMatrixProduct) { check_mma("bf16", brain_of_int); }
 
+// a[16x32] * b[32x8] + c[16x8] of bytes, b given by columns.
+TEST(HostCollective, MmaOfBytesIsTheMatrixProduct) {
+  const std::string body = R"(
+    const u32* a = static_cast<const u32*>(args.x);   // [16][32 bytes]
+    const u32* b = a + 128;                            // [8 columns][32 bytes]
+    int g = ptx::lane() / 4, t = ptx::lane() % 4;
+    u32 fa[4] = {a[g * 8 + t], a[(g + 8) * 8 + t], a[g * 8 + 4 + t], a[(g + 8) * 8 + 4 + t]};
+    i32 c[4];
+    for (int i = 0; i < 4; ++i) c[i] = (g + 8 * (i / 2)) * 8 + 2 * t + i % 2;
+    ptx::mma_s8(c, fa, b[g * 8 + t], b[g * 8 + 4 + t]);
+    f32* y = static_cast<f32*>(args.y) + ptx::warp() * 128;
+    for (int i = 0; i < 4; ++i) y[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2] = static_cast<f32>(c[i]);
+  )";
+  std::vector<std::int8_t> x(16 * 32 + 8 * 32);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::int8_t>(static_cast<int>(i * 37 + i / 32 * 11) % 256 - 128);
+  for (const auto& execution : kExecutions) {
+    const auto y = HostKernel::make(body, execution).run<float>({1, 64}, x, 256);
+    for (int warp = 0; warp < 2; ++warp)
+      for (int row = 0; row < 16; ++row)
+        for (int column = 0; column < 8; ++column) {
+          int sum = row * 8 + column;
+          for (int k = 0; k < 32; ++k)
+            sum += x[static_cast<std::size_t>(row * 32 + k)] * x[static_cast<std::size_t>(512 + column * 32 + k)];
+          ASSERT_EQ(y[static_cast<std::size_t>(warp * 128 + row * 8 + column)], static_cast<float>(sum)) << row << "," << column;
+        }
+  }
+}
+
 TEST(HostCollective, LdmatrixGivesEachLaneTwoNeighboursOfItsRow) {
   const std::string body = R"(
     u16* shared = reinterpret_cast<u16*>(ptx::shared_memory());
