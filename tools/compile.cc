@@ -26,6 +26,7 @@ namespace {
 struct Options {
   ProblemSelection selection;
   std::vector<std::string> architectures;
+  bool every_family = false;
   bool json = false;
 };
 
@@ -41,18 +42,25 @@ struct Outcome {
   bool compiled = false;  // here, rather than found in the store
   double compile_ms = 0;
   std::int64_t bytes = 0;
-  bool kept = true;   // in the store now, which is what compiling was for
-  std::string error;  // empty when all went well
+  ResourceUsage usage;
+  std::int64_t shared_bytes = 0;  // of the step that takes most
+  bool kept = true;               // in the store now, which is what compiling was for
+  std::string error;              // empty when all went well
 };
 
-// The default config, and every winner that some device of this architecture has for the problem.
+// The default config (with `every_family` that of every family that answers), and every winner that some device of this architecture has
+// for the problem.
 std::vector<Job> jobs_for(const std::vector<Problem>& problems, const std::vector<Target>& targets,
-                          const std::vector<cache::Winner>& winners) {
+                          const std::vector<cache::Winner>& winners, bool every_family) {
   std::vector<Job> jobs;
   for (const auto& target : targets)
     for (const auto& problem : problems) {
       std::set<Config> seen{default_config(problem, target)};
       jobs.push_back({problem, target, *seen.begin(), false});
+      if (every_family)
+        for (const Family* family : families_for(problem, target))
+          if (const Config config = family->space(problem, target).default_config(); seen.insert(config).second)
+            jobs.push_back({problem, target, config, false});
       for (const auto& winner : winners)
         if (winner.key.problem == to_string(problem) && winner.key.device.find(" | " + to_string(target) + " | ") != std::string::npos &&
             seen.insert(winner.config).second)
@@ -72,6 +80,9 @@ Outcome compile_one(const Job& job, const Compiler& compiler, cache::Store& stor
   outcome.kept = store.find_artifact(artifact_key(*source, job.target, compiler.identity()).key).has_value();
   outcome.compile_ms = binary->compile_ms;
   outcome.bytes = static_cast<std::int64_t>(binary->bytes.size());
+  outcome.usage = binary->usage;
+  for (const LaunchStep& step : source->steps)
+    outcome.shared_bytes = std::max(outcome.shared_bytes, binary->usage.static_shared_bytes + std::int64_t{step.shared_bytes});
   return outcome;
 }
 
@@ -134,6 +145,10 @@ void print_json_report(const std::vector<Job>& jobs, const std::vector<Outcome>&
                                  {"key", outcomes[i].key.empty() ? Json(nullptr) : Json(outcomes[i].key)},
                                  {"compiled", outcomes[i].compiled},
                                  {"bytes", outcomes[i].bytes},
+                                 {"compile_ms", outcomes[i].compile_ms},
+                                 {"registers", outcomes[i].usage.registers},
+                                 {"shared_bytes", outcomes[i].shared_bytes},
+                                 {"spill_bytes", outcomes[i].usage.spill_bytes},
                                  {"error", outcomes[i].error}});
   print_json(object);
 }
@@ -184,7 +199,7 @@ int run_compile(const Environment& environment, const Options& options) {
     if (const auto supported = check_known(**compiler, target); !supported) return fail(kNoEnvironment, supported.error().message);
 
   const auto store = cache::Store::open(store_options(environment.context));
-  const auto jobs = jobs_for(selected->problems, targets, store->winners("", kGeneratorVersion));
+  const auto jobs = jobs_for(selected->problems, targets, store->winners("", kGeneratorVersion), options.every_family);
   Progress progress("compile", stderr, environment.progress_bar, environment.columns);
   const auto outcomes = compile_all(jobs, **compiler, *store, progress);
   if (options.json)
@@ -207,6 +222,7 @@ void add_compile(CLI::App& app, Session& session) {
   auto options = std::make_shared<Options>();
   add_selection(*sub, options->selection);
   sub->add_option("--arch", options->architectures, "Architectures, e.g. sm_80,sm_90a")->delimiter(',')->required();
+  sub->add_flag("--every-family", options->every_family, "The default of every family that answers, not only of the one that would run");
   sub->add_flag("--json", options->json, "One JSON object on stdout");
   sub->callback([&session, options] { session.exit_code = run_compile(session.environment, *options); });
 }
