@@ -136,7 +136,7 @@ Result<Problem> parse_problem(std::string_view text) {
                             : "one of m n k x y bias class layout batch ratio transposed scale experts used broadcast"));
   }
   QUERN_TRY(validate(p));
-  return p;
+  return canonical(p);
 }
 
 Status validate(const Problem& p) {

@@ -158,7 +158,7 @@ Result<Plan> Context::plan(const Problem& problem, const PlanOptions& options) c
   QUERN_TRY(validate(problem));
   auto plan = std::make_shared<Plan::Impl>();
   plan->context = impl_;
-  plan->problem = problem;
+  plan->problem = canonical(problem);
   const std::lock_guard lock(plan->mutex);
   if (is_empty(problem)) {
     auto state = std::make_unique<PlanState>();
@@ -167,7 +167,7 @@ Result<Plan> Context::plan(const Problem& problem, const PlanOptions& options) c
     plan->empty = true;
     return Plan(std::move(plan));
   }
-  plan->remaining = candidates_for(*impl_, problem, options);
+  plan->remaining = candidates_for(*impl_, plan->problem, options);
   QUERN_TRY(settle(*plan, options.lazy));
   return Plan(plan);
 }

@@ -257,6 +257,8 @@ void add_bench(CLI::App& app, Session& session) {
   // How many experts a routed product has, no option says: `quern tune` times it from a list of problems.
   auto ops = op_names();
   std::erase(ops, std::string(to_string(Op::mul_mat_id)));
+  // A bench's shapes and peers are those of weights; the integer ops are timed by `quern tune`, too.
+  std::erase_if(ops, [](const std::string& name) { return is_integer(*op_from_name(name)); });
   sub->add_option("--op", options->ops, "Ops")->delimiter(',')->check(CLI::IsMember(ops))->capture_default_str();
   sub->add_option("--type", options->types, "Weight types")->delimiter(',')->check(CLI::IsMember(type_names()))->capture_default_str();
   sub->add_option("--shape", options->shapes, "N,K; may be repeated (default: 14336,4096)");

@@ -68,7 +68,9 @@ int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return fail(kNoEnvironment, "out of memory: this machine has too little for what was asked");
   }
-  return std::fflush(stdout) == 0 ? session.exit_code : fail(kFailedCheck, "cannot write to stdout");
+  // A long output fails in the middle, and what is left to flush may be nothing.
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  return written ? session.exit_code : fail(kFailedCheck, "cannot write to stdout");
 }
 
 }  // namespace

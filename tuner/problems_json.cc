@@ -76,7 +76,7 @@ Status apply_field(const Entry& entry, const std::string& key, const Json& value
   } else if (key == "type") {
     QUERN_ASSIGN(p.type, named<WeightType>(entry, key, value, weight_type_from_name, "a weight type such as q4_0"));
   } else if (key == "n") {
-    QUERN_ASSIGN(p.n, integer(entry, key, value, 1));
+    QUERN_ASSIGN(p.n, integer(entry, key, value, p.op == Op::quantize_rows_int8 ? 0 : 1));
   } else if (key == "k") {
     QUERN_ASSIGN(p.k, integer(entry, key, value, 1));
   } else if (key == "m") {
@@ -136,7 +136,7 @@ Result<Problem> read_entry(std::size_t index, const Json& object) {
   for (const auto& [key, value] : object.items()) QUERN_TRY(apply_field(entry, key, value, p));
   if (auto legal = validate(p); !legal)
     return Error{ErrorCode::kInvalidArgument, "problem " + std::to_string(index) + ": " + legal.error().message, {}};
-  return p;
+  return canonical(p);
 }
 
 Problem defaulted_like(const Problem& p) {
@@ -235,6 +235,7 @@ std::vector<Problem> problems_of_model(const Model& model, const ModelProblemOpt
       p.type = group.type;
       p.n = group.n;
       p.k = group.k;
+      if (is_integer(op)) continue;  // a model's weights are no bare codes
       // Experts are multiplied by routed rows alone; what moves no arithmetic works on one of them at a time.
       if (is_product(op) && (op == Op::mul_mat_id) != (group.experts > 1)) continue;
       if (op == Op::mul_mat_id) p.experts = group.experts, p.used = model.experts_used, p.x_broadcast = group.x_broadcast;

@@ -377,7 +377,7 @@ std::vector<SweepCase> sweep_cases(const SweepOptions& options, const Target& ta
   for (const Op op : kOps) {
     if (!wanted(options.ops, op)) continue;
     if (is_integer(op)) {
-      if (wanted(options.types, WeightType::i8)) list.add_integer(op);
+      if (wanted(options.types, WeightType::i8) && wanted(options.layouts, Layout::planar)) list.add_integer(op);
       continue;
     }
     for (const WeightTypeInfo& type : kWeightTypes) {

@@ -188,6 +188,17 @@ constexpr bool is_empty(const Problem& p) {
   return y.rows == 0 || y.columns == 0 || xy_batches(p).count() == 0;
 }
 
+// The same problem with the fields that mean nothing to its op at one value, so that two ways to write it are one key: an integer op is
+// exact, has one layout, and codes have no element type.
+constexpr Problem canonical(Problem p) {
+  if (!is_integer(p.op)) return p;
+  p.accuracy = Accuracy::exact;
+  p.layout = Layout::planar;
+  if (has_code_input(p.op)) p.x_type = DType::f32;
+  if (has_code_output(p.op)) p.y_type = DType::f32;
+  return p;
+}
+
 // One line, every field that its op has, fixed order:
 // "mul_mat q4_0 planar m=1 n=14336 k=4096 x=f32 y=f32 bias=0 class=normal batch=1,1 ratio=1,1". Behind it, where they are not the defaults:
 // transposed=1, scale=1; for mul_mat_id always experts=E used=U broadcast=0|1.

@@ -221,10 +221,14 @@ TEST(Problem, IntegerOpsTakeCodesAndNothingElse) {
   };
   const Problem rows{.op = Op::matmul_int8_rows, .type = WeightType::i8, .n = 777, .k = 2046, .y_type = DType::bf16, .bias = true};
   EXPECT_EQ(error_of_problem(rows), "");
-  EXPECT_EQ(parse_problem(to_string(rows)).value(), rows);
+  EXPECT_EQ(parse_problem(to_string(rows)).value(), canonical(rows));
   const Problem quantize{.op = Op::quantize_rows_int8, .type = WeightType::i8, .m = 3, .n = 0, .k = 2048};
   EXPECT_EQ(error_of_problem(quantize), "");
-  EXPECT_EQ(parse_problem(to_string(quantize)).value(), quantize);
+  EXPECT_EQ(parse_problem(to_string(quantize)).value(), canonical(quantize));
+
+  // What means nothing to an op is no part of its key.
+  EXPECT_EQ(parse_problem("matmul_int8_rows i8 gguf n=777 k=2046 m=1 x=f16 y=bf16 bias=1 class=loose").value(), canonical(rows));
+  EXPECT_EQ(parse_problem("quantize_rows_int8 i8 m=3 n=0 k=2048 y=bf16").value(), canonical(quantize));
 
   const auto changed = [&](Problem p, auto change) {
     change(p);
