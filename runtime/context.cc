@@ -146,6 +146,8 @@ const ContextParts& parts_of(const Context& context) { return context.impl().par
 const std::string& Context::device_spec() const { return impl_->parts.device->info().spec; }
 const DeviceIdentity& Context::device() const { return impl_->parts.device->info().identity; }
 const Target& Context::target() const { return impl_->target; }
+bool Context::is_lost() const { return impl_->parts.device->is_lost(); }
+Status Context::synchronize(Stream stream) const { return impl_->parts.device->synchronize(stream); }
 std::uint64_t Context::compile_count() const { return impl_->compiles.load(std::memory_order_relaxed); }
 
 Status Context::supports(const Problem& problem) const {

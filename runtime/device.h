@@ -91,6 +91,8 @@ class Device {
   }
   virtual Result<Stream> create_stream() = 0;
   virtual Status destroy_stream(Stream stream) = 0;
+  // Whether a call has answered kDeviceLost; every later one does. Asks no driver.
+  virtual bool is_lost() const { return false; }
   // Whether launches on `stream` are being recorded into a graph, where nothing may be compiled or loaded.
   virtual bool is_capturing(Stream stream) {
     (void)stream;

@@ -9,12 +9,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 faults=0
 fault() { echo "layering: $*" >&2; faults=$((faults + 1)); }
 
-# search PATTERN FOLDER...: lines of C++ files that match, as file:line:text. Folders that do not exist are passed over.
+# search PATTERN FOLDER...: lines of C and C++ files that match, as file:line:text. Folders that do not exist are passed over.
 search() {
   local pattern="$1" folder existing=()
   shift
   for folder in "$@"; do [ -d "$folder" ] && existing+=("$folder"); done
-  [ ${#existing[@]} = 0 ] || grep -rnE --include='*.h' --include='*.cc' --include='*.cuh' "$pattern" "${existing[@]}" || true
+  [ ${#existing[@]} = 0 ] || grep -rnE --include='*.h' --include='*.c' --include='*.cc' --include='*.cuh' "$pattern" "${existing[@]}" || true
 }
 
 # includes FOLDER PATTERN: quoted and angled includes in the folder's C++ files that match, as file:line:text.
@@ -28,9 +28,13 @@ forbid() {
 }
 
 forbid include '(generator|cache|runtime|tuner|tools|bench|examples|templates)/' 'include/quern is the bottom: it includes only quern/ and the standard library'
+while IFS= read -r line; do
+  case "$line" in "" | *'<stddef.h>' | *'<stdint.h>') ;; *) fault "include/quern/quern.h:$line (C programs need nothing but stddef.h and stdint.h)" ;; esac
+done < <(grep -nE '^ *# *include' include/quern/quern.h)
 forbid generator '(cache|runtime|tuner|tools|bench|examples)/' 'generator sees only include/quern and templates'
 forbid cache '(generator|runtime|tuner|tools|bench|examples|templates)/' 'cache sees only include/quern'
 forbid runtime '(tuner|tools|bench|examples)/' 'runtime sees generator, cache and include/quern'
+forbid runtime/c '(generator|cache)/' 'the C interface sees runtime and include/quern'
 forbid tuner '(tools|bench|examples)/' 'tuner sees runtime and what lies below it'
 forbid bench '(tools|examples)/' 'bench sees tuner and what lies below it'
 forbid examples '(generator|cache|runtime|tuner|tools|bench)/' 'examples show the public headers alone'

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Formats every C++ source in place; with --check, lists what is not formatted and exits 1.
+# Formats every C and C++ source in place; with --check, lists what is not formatted and exits 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folders=()
 for folder in include templates generator cache runtime tuner bench tools examples tests; do [ -d "$folder" ] && folders+=("$folder"); done
-mapfile -t files < <(find "${folders[@]}" -name '*.h' -o -name '*.cc' -o -name '*.cuh' | sort)
+mapfile -t files < <(find "${folders[@]}" -name '*.h' -o -name '*.cc' -o -name '*.c' -o -name '*.cuh' | sort)
 case "${1:-}" in
   "") clang-format -i "${files[@]}" && echo "format: ${#files[@]} files" ;;
   --check)
@@ -13,7 +13,7 @@ case "${1:-}" in
       rm -f /tmp/quern-format.$$
       echo "format: ${#files[@]} files are formatted"
     else
-      grep -o '^[^:]*' /tmp/quern-format.$$ | sort -u | grep -E '\.(h|cc|cuh)$' | sed 's/^/format: not formatted: /' >&2
+      grep -o '^[^:]*' /tmp/quern-format.$$ | sort -u | grep -E '\.(h|c|cc|cuh)$' | sed 's/^/format: not formatted: /' >&2
       rm -f /tmp/quern-format.$$
       echo "format: run scripts/format.sh" >&2
       exit 1

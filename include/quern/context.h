@@ -183,6 +183,13 @@ class Context {
   const DeviceIdentity& device() const;    // what tunings are filed under
   const Target& target() const;            // what is compiled for
 
+  // Whether a call of this context has met a fault after which nothing runs on the device any more (kDeviceLost): from then on every call
+  // that needs the device says so, and only a new process can use the GPU again. Launches are asynchronous: their fault is seen by the next
+  // call that hears from the device, such as synchronize. Asks no driver.
+  bool is_lost() const;
+  // Waits for the work on the stream; not during its capture. Errors: kDeviceLost, kLaunchFailed.
+  Status synchronize(Stream stream) const;
+
   // Whether some kernel answers the problem on this device: exactly then plan() finds one. Compiles nothing. Errors: kInvalidArgument for
   // an impossible problem, kUnsupported with the reasons. What a launch's views may be, Plan::check tells.
   Status supports(const Problem& problem) const;

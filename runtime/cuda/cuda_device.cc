@@ -106,6 +106,7 @@ class CudaDevice final : public Device {
   Result<Timing> time_work(const std::function<Status(Stream)>& enqueue, int ops, int max_samples, double max_seconds) override;
   Result<Stream> create_stream() override;
   Status destroy_stream(Stream stream) override;
+  bool is_lost() const override { return context_->lost(); }
   bool is_capturing(Stream stream) override;
 
  private:

@@ -324,6 +324,22 @@ TEST(Launch, PassesOnThatTheDeviceIsLost) {
   EXPECT_EQ(plan->launch(nullptr, memory.args()).error().code, ErrorCode::kDeviceLost);
 }
 
+TEST(Context, SaysWhetherItsDeviceIsLost) {
+  auto fake = make_fake_context();
+  EXPECT_FALSE(fake->is_lost());
+  fake.device->lost = true;
+  EXPECT_TRUE(fake->is_lost());
+}
+
+TEST(Context, WaitsForAStream) {
+  auto fake = make_fake_context();
+  int stream = 0;
+  EXPECT_TRUE(fake->synchronize(&stream));
+  EXPECT_EQ(fake.device->waited_for, std::vector<Stream>{&stream});
+  fake.device->lost = true;
+  EXPECT_EQ(fake->synchronize(&stream).error().code, ErrorCode::kDeviceLost);
+}
+
 TEST(Launch, AllocatesNothing) {
   auto fake = make_fake_context({.record_launches = true});
   auto plan = fake->plan(kProblem, {.config = fast_config(32)});

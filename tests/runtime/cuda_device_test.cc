@@ -192,12 +192,14 @@ TEST_F(CudaDeviceTest, IsLostAfterAStickyErrorAndSaysSince) {
   const auto device = open();
   const auto module = take(device->load(cubin()));
   const auto function = *module->function("k", 0);
+  EXPECT_FALSE(device->is_lost());
   driver_->answers["cuStreamSynchronize"] = 700;
   const auto fault = device->synchronize(nullptr);
   ASSERT_FALSE(fault);
   EXPECT_EQ(fault.error().code, ErrorCode::kDeviceLost);
   EXPECT_EQ(fault.error().message, "waiting for a stream: CUDA_ERROR_ILLEGAL_ADDRESS: as the driver says");
   driver_->answers.clear();
+  EXPECT_TRUE(device->is_lost());
   const auto later = device->launch(function, {"k", {}, {}, 0}, {}, nullptr);
   ASSERT_FALSE(later);
   EXPECT_EQ(later.error().code, ErrorCode::kDeviceLost);

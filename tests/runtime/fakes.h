@@ -50,6 +50,7 @@ struct FakeDevice final : Device {
   };
   DeviceInfo device_info;
   std::vector<Launched> launches;
+  std::vector<Stream> waited_for;
   std::set<std::string> refused_binaries;  // texts whose binaries do not load
   bool keep_launches = true;
   bool capturing = false;
@@ -79,10 +80,15 @@ struct FakeDevice final : Device {
     if (keep_launches) launches.push_back({*static_cast<const std::string*>(function.handle), args, stream});
     return {};
   }
-  Status synchronize(Stream) override { return {}; }
+  Status synchronize(Stream stream) override {
+    waited_for.push_back(stream);
+    if (lost) return Error{ErrorCode::kDeviceLost, "the device is lost", {}};
+    return {};
+  }
   Result<Timing> time(std::span<const std::vector<Launch>>, int, double) override { return Timing{}; }
   Result<Stream> create_stream() override { return Stream{nullptr}; }
   Status destroy_stream(Stream) override { return {}; }
+  bool is_lost() const override { return lost; }
   bool is_capturing(Stream) override { return capturing; }
 };
 
