@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sweep, tune and bench on a GPU, with JSON and text into a folder. Builds nothing: it runs the command that is there, so that a machine
 # without compilers can run it.
-#   gpu.sh [--device cuda:N] [--problems FILE] [--budget 8m] [sweep] [tune] [bench]      (default: all three)
+#   gpu.sh [--device cuda:N] [--problems FILE] [--budget 8m] [sweep] [tune] [bench] [memcheck]      (default: the first three)
+#     memcheck: every op, type, layout and family under compute-sanitizer, a case each
 # Environment: OUT, the folder (default: ./out); QUERN, the command (default: build/release/quern).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,8 +18,8 @@ while [ $# -gt 0 ]; do
     --device) device="$2"; shift 2 ;;
     --problems) problems="$2"; shift 2 ;;
     --budget) budget="$2"; shift 2 ;;
-    sweep | tune | bench) steps+=("$1"); shift ;;
-    *) echo "gpu: unknown argument '$1' (known: --device, --problems, --budget, sweep, tune, bench)" >&2; exit 2 ;;
+    sweep | tune | bench | memcheck) steps+=("$1"); shift ;;
+    *) echo "gpu: unknown argument '$1' (known: --device, --problems, --budget, sweep, tune, bench, memcheck)" >&2; exit 2 ;;
   esac
 done
 [ ${#steps[@]} -gt 0 ] || steps=(sweep tune bench)
@@ -50,6 +51,17 @@ for step in "${steps[@]}"; do
       "$quern" tune "$problems" --device "$device" --budget 1 >"$out/tune.txt" 2>/dev/null || true
       ;;
     bench) record bench "$quern" bench --device "$device" ;;
+    memcheck)
+      # Many workers at once take minutes to start under the sanitizer.
+      if compute-sanitizer --target-processes all --tool memcheck --error-exitcode 9 "$quern" sweep --device "$device" --quick --every 1000 \
+        --workers 4 >"$out/memcheck.txt" 2>&1; then
+        echo "gpu: memcheck: $(grep 'ERROR SUMMARY' "$out/memcheck.txt" | sort -u | tr '\n' ' ')"
+      else
+        echo "gpu: memcheck: FAILED, the log ends:" >&2
+        tail -5 "$out/memcheck.txt" >&2
+        failed=1
+      fi
+      ;;
   esac
 done
 "$quern" cache export "$out/store.sqlite" >/dev/null 2>&1 || true
