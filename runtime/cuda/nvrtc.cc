@@ -101,14 +101,13 @@ std::string arch_option(const ArchChoice& choice, const Target& target) {
   return "-arch=" + to_string(target);
 }
 
-// First line of the log that reports an error; the rest stays in Error::log. An assembler's line is named as such: its place is one in the
-// generated PTX, which nobody has.
+// First line of the log that reports an error; the rest stays in Error::log. Assembler errors are named as such, not quoted.
 std::string first_error(std::string_view log) {
   for (std::size_t at = 0; at < log.size();) {
     const auto end = std::min(log.find('\n', at), log.size());
     const std::string_view line = log.substr(at, end - at);
     at = end + 1;
-    if (line.starts_with("ptxas")) return "the assembler does not accept the generated code for this architecture: " + std::string(line);
+    if (line.starts_with("ptxas")) return "the assembler does not accept the generated code for this architecture (see the log)";
     if (line.find("error") != std::string_view::npos) return std::string(line);
   }
   return "the compiler gives no reason";
