@@ -56,7 +56,7 @@ void expect_same_names(std::string_view device, std::string_view host, const std
 TEST(HardwareHeader, BothBodiesHaveTheSameNames) {
   expect_same_names("ptx/device.cuh", "ptx/host.cuh", {"QUERN_PRAGMA", "shared_address"},
                     {"aligned", "check_shared16", "dp4a", "dp2a", "double_from_bits", "round_to_16", "round_to_f16", "round_to_bf16",
-                     "add_odd", "half_of", "mma", "MmaDeposit"});
+                     "add_odd", "half_of", "mma", "MmaDeposit", "MmaS8Deposit", "signed_byte"});
   const auto names = names_in(text_of("ptx/host.cuh"));
   for (const char* name :
        {"prefetch_l2", "wait_previous", "allow_next", "dp2a_lo_ss", "from_f32", "kHasAsyncCopy", "QUERN_KERNEL", "ldmatrix_x4"})
