@@ -48,9 +48,11 @@ void wish_split(DefaultChooser& choose, const std::vector<std::int64_t>& values,
   double best = 0;
   for (const auto split : values)
     for (const long long wave : {0LL, kSms}) {
-      const long long whole = split == 1 ? tiles : wave == 0 ? 0 : tiles / wave * wave;
+      OutProdTiles chosen = t;
+      chosen.split = static_cast<int>(split), chosen.wave = static_cast<int>(wave);
+      const long long whole = chosen.whole(p.m, p.k);
       if (wave > 0 && (split == 1 || whole == 0 || whole == tiles)) continue;
-      const long long partials = split == 1 ? 0 : split * (tiles - whole) * t.tile_m * t.tile_k;
+      const long long partials = OutProdWorkspace{chosen, p.m, p.k, 0}.bytes() / 4;
       const double us = time_of(whole, 1) + time_of(tiles - whole, split) + 8.0 * static_cast<double>(partials) / 3e6;
       if (best > 0 && us >= best) continue;
       best = us;

@@ -9,12 +9,14 @@ an hour of two cores. Exits 1 when a kernel did not compile.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
-TYPES = ("f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s iq1_s iq1_m iq4_nl iq4_xs "
-         "tq1_0 tq2_0 mxfp4 nvfp4 q1_0 q2_0").split()
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+with open(os.path.join(ROOT, "include/quern/weight_types.def")) as registry:
+    TYPES = re.findall(r"^QUERN_WEIGHT_TYPE\((\w+),", registry.read(), re.MULTILINE)
 ARCHITECTURES = "sm_75 sm_80 sm_86 sm_89 sm_90a sm_100 sm_120".split()
 
 

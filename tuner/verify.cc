@@ -245,6 +245,9 @@ Verification check_codes(const BenchData& data, const std::vector<std::byte>& y,
       first = "m=" + std::to_string(m) + " k=" + std::to_string(k) + ": found " + std::to_string(found) + ", needed " +
               std::to_string(codes[static_cast<std::size_t>(k)]);
     }
+    for (std::int64_t k = p.k; k < data.ldy() && m + 1 < p.m; ++k)
+      if (y[static_cast<std::size_t>(m * data.ldy() + k)] != std::byte{kPoisonByte})
+        return failure(Verdict::out_of_bounds_write, "the gap after row " + std::to_string(m) + " of the output was written");
   }
   if (wrong > 0) return wrong_output(wrong, p.m * (p.k + 1), first);
   Verification v;
@@ -426,8 +429,8 @@ Verification check_output(const BenchData& data, const Reference& reference, con
       return check_repack(data, y);
     case Op::matmul_int8_rows:
       return check_integer(data, reference, y);
-    case Op::quantize_rows_int8:
-      return {};  // needs the scales, too: verify()
+    case Op::quantize_rows_int8:  // verify() compares it, with the scales beside it
+      return y.empty() ? Verification{} : failure(Verdict::wrong_output, "codes were given without their scales");
   }
   return {};
 }

@@ -64,7 +64,8 @@ struct WeightTile {
   static constexpr int kRowStep = kThreads / kRowSlices;
   static constexpr int kViews = kRowStep % planar::kTileRows == 0 ? 1 : kPerThread;
   View view[kViews];  // the rows of the next whole run to load
-  // Where a thread's slices all lie alike in the tile, one address serves every store: Q8_0 955 us at M=2048, with one for each 1061.
+  // Where a thread's slices all lie alike in the tile, one address serves every store: Q8_0 955 us at M=2048; 1061 in a build with one for
+  // each.
   static constexpr bool kAlike = quads_alike<D>() && kWhole && kInside && kRowStep % 8 == 0 && kThreads % (8 * kRowSlices) == 0;
   int place;  // of quad 0 of the first slice
   int thread;
@@ -72,7 +73,7 @@ struct WeightTile {
   // Neighbouring threads take kPhaseRows rows, the next threads further slices of those rows. The stores of eight threads then meet no bank
   // twice; with four rows a warp's load of eight slices reads half as many lines as with eight. Four rows need slices 32 columns apart.
   // In each row the slices begin elsewhere: in memory the rows lie multiples of 128 bytes apart, and eight threads that read the same
-  // columns of them took L1 a cycle per row (16 a load; so it takes 4, or 8 where a slice is two 16-byte loads).
+  // columns of them took L1 a cycle per row: 16 a load by ncu.
   static constexpr int kPhaseRows = D::kSlices == 1 || D::quad_k(D::kSlices > 1 ? 1 : 0, 0) == D::quad_k(0, 0) + 32 ? 4 : 8;
   static constexpr int kSkew = 8 / kPhaseRows;
   static QUERN_FN int row(int i) { return i % kPhaseRows + i / (kPhaseRows * kRowSlices) * kPhaseRows; }
