@@ -60,6 +60,9 @@ bool parse_field(Problem& p, std::string_view name, std::string_view value, bool
   if (name == "transposed") return parse_flag(value, p.x_transposed);
   if (name == "scale") return parse_flag(value, p.scale);
   if (name == "broadcast") return parse_flag(value, p.x_broadcast);
+  if (name == "k_major") return parse_flag(value, p.k_major);
+  if (name == "fused") return parse_flag(value, p.fused);
+  if (name == "block") return parse_integer(value, p.block);
   known = false;
   return false;
 }
@@ -67,21 +70,34 @@ bool parse_field(Problem& p, std::string_view name, std::string_view value, bool
 // Multiplies, or returns false when the product does not fit 63 bits.
 bool multiply(std::int64_t& product, std::int64_t factor) { return !__builtin_mul_overflow(product, factor, &product); }
 
+// A block of `block` columns per Hadamard matrix.
+Status validate_rotation(const Problem& p) {
+  if (p.block < 1 || (p.block & (p.block - 1)) != 0)
+    return invalid("problem: block is " + std::to_string(p.block) + ", needed a power of two");
+  if (p.k % p.block != 0)
+    return invalid("problem: k is " + std::to_string(p.k) + ", needed a multiple of the block of " + std::to_string(p.block));
+  return {};
+}
+
 // Bare codes, no batches, and sums that fit 32 bits.
 Status validate_integer_op(const Problem& p) {
-  const std::string op(to_string(p.op));
+  const std::string op(to_string(p.op)), type(to_string(p.type));
+  const bool i8 = p.type == WeightType::i8, code4 = p.type == WeightType::code4;
   if (!is_integer(p.op)) {
-    if (p.type != WeightType::i8) return {};
-    return invalid("problem: type is i8, bare codes without a scale, which only quantize_rows_int8 and matmul_int8_rows take");
+    if (!i8 && !code4) return {};
+    return invalid("problem: type is " + type + ", bare codes without a scale, which " + op + " does not take");
   }
-  if (p.type != WeightType::i8) return invalid("problem: type is " + std::string(to_string(p.type)) + ", " + op + " needs i8");
+  const bool packed = p.op == Op::w4a4, either = p.op == Op::rpbh_quantize;
+  if (!(either ? i8 || code4 : packed ? code4 : i8))
+    return invalid("problem: type is " + type + ", " + op + " needs " + (either ? "i8 or code4" : packed ? "code4" : "i8"));
   if (p.batch2 != 1 || p.batch3 != 1)
     return invalid("problem: batch is " + std::to_string(p.batch2) + "," + std::to_string(p.batch3) + ", " + op + " needs 1,1");
-  if (p.op == Op::quantize_rows_int8) {
-    if (p.n != 0) return invalid("problem: n is " + std::to_string(p.n) + ", " + op + " has no weights and needs 0");
-    if (p.k % 4 != 0) return invalid("problem: k is " + std::to_string(p.k) + ", " + op + " needs a multiple of 4");
-    return {};
-  }
+  if (has_code_output(p.op) && p.n != 0) return invalid("problem: n is " + std::to_string(p.n) + ", " + op + " has no weights and needs 0");
+  if (either) return validate_rotation(p);
+  const std::int64_t multiple = packed ? 64 : p.op == Op::quantize_rows_int8 ? 4 : 1;
+  if (p.k % multiple != 0)
+    return invalid("problem: k is " + std::to_string(p.k) + ", " + op + " needs a multiple of " + std::to_string(multiple));
+  if (has_code_output(p.op)) return {};
   // A product of two codes is at most 2^14, so that 2^17 of them may reach 2^31.
   constexpr std::int64_t kLongest = (std::int64_t{1} << 17) - 1;
   if (p.k > kLongest) return invalid("problem: k is " + std::to_string(p.k) + ", " + op + " needs at most " + std::to_string(kLongest));
@@ -92,7 +108,9 @@ Status validate_integer_op(const Problem& p) {
 Status validate_op_fields(const Problem& p) {
   const std::string op(to_string(p.op));
   auto refuse = [&](const std::string& what) { return invalid("problem: " + what + ", which " + op + " does not have"); };
-  if (p.bias && !(p.op == Op::mul_mat || p.op == Op::mul_mat_id || p.op == Op::matmul_int8_rows)) return refuse("a bias is asked for");
+  if (p.bias && !has_bias(p.op)) return refuse("a bias is asked for");
+  if ((p.k_major || p.fused) && p.op != Op::w4a4) return refuse(p.k_major ? "a k-major W is asked for" : "a fused epilogue is asked for");
+  if (p.block != 1 && p.op != Op::rpbh_quantize) return refuse("a block is asked for");
   if (p.scale && (is_repack(p.op) || is_integer(p.op))) return refuse("a weight scale is asked for");
   if (p.x_transposed && !(p.op == Op::mul_mat || p.op == Op::out_prod)) return refuse("a transposed X is asked for");
   if (p.op != Op::mul_mat_id) {
@@ -113,9 +131,7 @@ Result<Problem> parse_problem(std::string_view text) {
   if (fields.size() < 2) return invalid("problem: found '" + std::string(text) + "', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
   Problem p;
   auto op = op_from_name(fields[0]);
-  if (!op)
-    return invalid("problem: found op '" + std::string(fields[0]) +
-                   "', needed one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id quantize_rows_int8 matmul_int8_rows");
+  if (!op) return invalid("problem: found op '" + std::string(fields[0]) + "', needed one of " + all_op_names());
   auto type = weight_type_from_name(fields[1]);
   if (!type) return invalid("problem: found weight type '" + std::string(fields[1]) + "', needed a GGUF type name such as q4_0");
   p.op = *op;
@@ -132,8 +148,9 @@ Result<Problem> parse_problem(std::string_view text) {
     bool known = true;
     if (!parse_field(p, fields[i].substr(0, equals), fields[i].substr(equals + 1), known))
       return invalid("problem: found '" + std::string(fields[i]) + "', needed " +
-                     (known ? "a legal value for that field"
-                            : "one of m n k x y bias class layout batch ratio transposed scale experts used broadcast"));
+                     (known
+                          ? "a legal value for that field"
+                          : "one of m n k x y bias class layout batch ratio transposed scale experts used broadcast k_major fused block"));
   }
   QUERN_TRY(validate(p));
   return canonical(p);

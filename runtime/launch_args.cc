@@ -99,12 +99,12 @@ Status check_batch_stride(const Problem& problem, const Dim& dim, int alignment)
 
 Status fill_weights(const Problem& p, const WeightView& w, KernelArgs* out) {
   const int alignment = weight_alignment(p.type, p.layout);
-  const std::int64_t dense = row_bytes(p.type, p.k);
+  const auto [rows, dense] = w_stored(p);
   QUERN_TRY(check_shape(p, "W", w.rows, w.columns, {"N", p.n}, {"K", p.k}));
-  if (p.n > 0) QUERN_TRY(check_pointer(p, "W", w.data, alignment));  // out_prod over no rows is zero; quantize_rows_int8 has none
+  if (p.n > 0) QUERN_TRY(check_pointer(p, "W", w.data, alignment));  // out_prod over no rows is zero; ops whose Y are codes have none
   const Batches batches = w_batches(p);
   std::array<Dim, 3> dims{
-      {{"W's", "row_bytes", p.n, w.row_bytes}, {"W's", "stride2", batches.dim2, w.stride2}, {"W's", "stride3", batches.dim3, w.stride3}}};
+      {{"W's", "row_bytes", rows, w.row_bytes}, {"W's", "stride2", batches.dim2, w.stride2}, {"W's", "stride3", batches.dim3, w.stride3}}};
   QUERN_TRY(resolve_strides(p, dims, dense, "bytes"));
   const auto& [row, dim2, dim3] = dims;
   if (row.stride != dense && ((p.layout == Layout::planar && !is_integer(p.op)) || is_repack(p.op)))
@@ -128,10 +128,19 @@ struct DimensionNames {
   const char* columns;
 };
 DimensionNames x_names(Op op) {
-  return op == Op::out_prod ? DimensionNames{"M", "N"} : op == Op::mul_mat_id ? DimensionNames{"used", "K"} : DimensionNames{"M", "K"};
-}
-DimensionNames y_names(Op op) {
   switch (op) {
+    case Op::out_prod:
+      return {"M", "N"};
+    case Op::mul_mat_id:
+      return {"used", "K"};
+    case Op::w4a4:
+      return {"M", "K/2"};
+    default:
+      return {"M", "K"};
+  }
+}
+DimensionNames y_names(const Problem& p) {
+  switch (p.op) {
     case Op::mul_mat:
       return {"M", "N"};
     case Op::out_prod:
@@ -139,9 +148,12 @@ DimensionNames y_names(Op op) {
     case Op::mul_mat_id:
       return {"used", "N"};
     case Op::matmul_int8_rows:
+    case Op::w4a4:
       return {"M", "N"};
     case Op::quantize_rows_int8:
       return {"M", "K"};
+    case Op::rpbh_quantize:
+      return {"M", p.type == WeightType::code4 ? "K/2" : "K"};
     default:
       return {"N", "K"};
   }
@@ -173,7 +185,7 @@ Status fill_input(const Problem& p, const InputView& x, KernelArgs* out) {
 
 Status fill_output(const Problem& p, const OutputView& y, KernelArgs* out) {
   const Extent shape = y_extent(p);
-  QUERN_TRY(check_shape(p, "Y", y.rows, y.columns, {y_names(p.op).rows, shape.rows}, {y_names(p.op).columns, shape.columns}));
+  QUERN_TRY(check_shape(p, "Y", y.rows, y.columns, {y_names(p).rows, shape.rows}, {y_names(p).columns, shape.columns}));
   const Layout repacked = p.layout == Layout::gguf ? Layout::planar : Layout::gguf;
   QUERN_TRY(check_pointer(p, "Y", y.data, is_repack(p.op) ? weight_alignment(p.type, repacked) : y_element_bytes(p)));
   QUERN_ASSIGN(const auto dims, resolve_strides(p, "Y's", shape, xy_batches(p), y.row_stride, y.stride2, y.stride3));
@@ -209,9 +221,43 @@ Status check_row_scales(const Problem& p, const char* name, const float* scales,
 
 Status fill_row_scales(const Problem& p, const LaunchArgs& args, KernelArgs* out) {
   QUERN_TRY(check_row_scales(p, "X's row_scales", args.x.row_scales, has_code_input(p.op)));
-  QUERN_TRY(check_row_scales(p, "W's row_scales", args.w.row_scales, has_code_input(p.op)));
+  QUERN_TRY(check_row_scales(p, "W's row_scales", args.w.row_scales, p.op == Op::matmul_int8_rows));
   QUERN_TRY(check_row_scales(p, "Y's row_scales", args.y.row_scales, has_code_output(p.op)));
   out->x_scales = args.x.row_scales, out->w_scales = args.w.row_scales, out->y_scales = args.y.row_scales;
+  return {};
+}
+
+// An operand that one op has: given exactly there.
+Status check_operand(const Problem& p, const char* name, const void* pointer, int alignment, bool needed) {
+  if (needed) return check_pointer(p, name, pointer, alignment);
+  if (pointer != nullptr) return invalid(p, std::string(name) + " is given, which this plan does not have");
+  return {};
+}
+
+Status fill_codebooks(const Problem& p, const LaunchArgs& args, KernelArgs* out) {
+  const bool needed = p.op == Op::w4a4;
+  const CodebookView& c = args.codebooks;
+  QUERN_TRY(check_operand(p, "X's codebook", c.x, 1, needed));
+  QUERN_TRY(check_operand(p, "W's codebook", c.w, 1, needed));
+  QUERN_TRY(check_operand(p, "W's row_norms", args.w.row_norms, 2, needed));
+  if (!needed) return {};
+  out->x_codebook = reinterpret_cast<const signed char*>(c.x), out->w_codebook = reinterpret_cast<const signed char*>(c.w);
+  out->w_norms = args.w.row_norms;
+  out->scale = c.activation_scale * c.weight_scale;
+  return {};
+}
+
+Status fill_rotation(const Problem& p, const LaunchArgs& args, KernelArgs* out) {
+  const bool needed = p.op == Op::rpbh_quantize;
+  const RotationView& r = args.rotation;
+  QUERN_TRY(check_operand(p, "permutation", r.permutation, sizeof(std::int32_t), needed));
+  QUERN_TRY(check_operand(p, "signs", r.signs, 1, needed));
+  QUERN_TRY(check_operand(p, "boundaries", r.boundaries, sizeof(float), needed));
+  QUERN_TRY(check_operand(p, "codebook", r.codebook, 1, needed && p.type == WeightType::i8));
+  if (!needed) return {};
+  out->permutation = r.permutation, out->signs = reinterpret_cast<const signed char*>(r.signs);
+  out->boundaries = r.boundaries, out->epsilon = r.epsilon;
+  out->x_codebook = reinterpret_cast<const signed char*>(r.codebook);
   return {};
 }
 
@@ -242,7 +288,7 @@ Status check_overlap(const Problem& p, const KernelArgs& filled) {
 }  // namespace
 
 int weight_alignment(WeightType type, Layout layout) {
-  if (type == WeightType::i8) return 1;  // bare codes have one layout, and kernels take them from anywhere
+  if (type == WeightType::i8 || type == WeightType::code4) return 1;  // bare codes have one layout, and kernels take them from anywhere
   if (layout == Layout::planar) return 16;
   const int bytes = info(type).block_bytes;
   int alignment = 1;
@@ -260,6 +306,8 @@ Status fill_kernel_args(const Problem& problem, std::size_t workspace_needed, co
   QUERN_TRY(fill_output(problem, args.y, out));
   QUERN_TRY(fill_ids(problem, args.ids, out));
   QUERN_TRY(fill_row_scales(problem, args, out));
+  QUERN_TRY(fill_codebooks(problem, args, out));
+  QUERN_TRY(fill_rotation(problem, args, out));
   QUERN_TRY(check_bias(problem, args.bias));
   QUERN_TRY(check_workspace(problem, workspace_needed, args));
   if (is_repack(problem.op)) QUERN_TRY(check_overlap(problem, *out));

@@ -25,10 +25,20 @@ struct KernelArgs {
   const int* ids;
   long long ids_stride;
   long long used, experts;
-  // Integer ops: f32 per row of X and of W; quantize_rows_int8 writes y_scales[M].
+  // Integer ops: f32 per row of X and of W; where Y are codes y_scales[M] is written.
   const float* x_scales;
   const float* w_scales;
   float* y_scales;
+  // w4a4: x_scales are the tokens' norms, w_norms those of W's rows, bf16[N]; scale is activation_scale * weight_scale.
+  const signed char* x_codebook;
+  const signed char* w_codebook;
+  const void* w_norms;
+  float scale;
+  // rpbh_quantize (its codebook is x_codebook; y_scales are the norms).
+  float epsilon;
+  const int* permutation;
+  const signed char* signs;
+  const float* boundaries;
 };
 
 }  // namespace quern

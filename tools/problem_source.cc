@@ -156,6 +156,9 @@ std::string short_text(const Problem& p) {
   if (p.scale) text += " scale";
   if (p.op == Op::mul_mat_id) text += " used=" + std::to_string(p.used) + " of " + std::to_string(p.experts);
   if (p.x_broadcast) text += " broadcast";
+  if (p.k_major) text += " k-major";
+  if (p.fused) text += " fused";
+  if (p.block != 1) text += " block=" + std::to_string(p.block);
   return text;
 }
 

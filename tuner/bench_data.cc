@@ -1,10 +1,12 @@
 #include "tuner/bench_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <thread>
 
 #include "tuner/gguf.h"
+#include "tuner/oracle.h"
 #include "tuner/planar.h"
 #include "tuner/random_weights.h"
 
@@ -42,6 +44,17 @@ Result<std::vector<std::byte>> read_model_rows(const Problem& p, const DataOptio
   return file.read_rows(*tensor, options.first_row, p.n);
 }
 
+// Sixteen different codes, the extremes among them, in no order.
+std::vector<std::int8_t> random_codebook(Random& random) {
+  std::vector<std::int8_t> codes{-128, 127};
+  while (codes.size() < 16) {
+    const auto code = static_cast<std::int8_t>(static_cast<int>(random.below(256)) - 128);
+    if (std::find(codes.begin(), codes.end(), code) == codes.end()) codes.push_back(code);
+  }
+  for (std::size_t i = 15; i > 0; --i) std::swap(codes[i], codes[static_cast<std::size_t>(random.below(i + 1))]);
+  return codes;
+}
+
 }  // namespace
 
 std::int64_t weight_bytes(const Problem& p) { return w_batches(p).count() * p.n * row_bytes(p.type, p.k); }
@@ -72,7 +85,7 @@ Result<std::unique_ptr<BenchData>> BenchData::make(const Problem& problem, Devic
   QUERN_TRY(data->make_weights());
   QUERN_TRY(data->make_activations());
   QUERN_TRY(data->make_routing());
-  QUERN_TRY(data->make_row_scales());
+  QUERN_TRY(data->make_code_operands());
   QUERN_TRY(data->make_output());
   return data;
 }
@@ -98,10 +111,13 @@ Status BenchData::make_weights() {
     }
   } else {
     // The last row has no gap behind it: what would be read there is out of bounds.
-    const std::size_t stride = row + static_cast<std::size_t>(options_.w_gap);
-    const std::size_t rows = static_cast<std::size_t>(p.n * w_matrices());
-    image.assign(rows == 0 ? 0 : stride * (rows - 1) + row, std::byte{kGuardByte});
-    for (std::size_t r = 0; r < rows; ++r) std::memcpy(image.data() + r * stride, weights_.data() + r * row, row);
+    const auto length = static_cast<std::size_t>(w_stored(p).columns), stride = length + static_cast<std::size_t>(options_.w_gap);
+    const auto rows = static_cast<std::size_t>(w_stored(p).rows * w_matrices());
+    image.assign(rows == 0 || length == 0 ? 0 : stride * (rows - 1) + length, std::byte{kGuardByte});
+    for (std::size_t r = 0; r < rows && !image.empty(); ++r) {
+      if (!p.k_major) std::memcpy(image.data() + r * stride, weights_.data() + r * row, row);
+      for (std::size_t n = 0; p.k_major && n < length; ++n) image[r * stride + n] = weights_[n * row + r];
+    }
   }
   if (is_repack(p.op)) expected_ = p.op == Op::to_planar ? gguf_to_planar(p.type, p.n, p.k, weights_) : weights_;
   std::int64_t count = 1;
@@ -205,14 +221,47 @@ Status BenchData::make_routing() {
 }
 
 // Scales of magnitudes that differ, so that a kernel that takes one row's for another's is caught.
-Status BenchData::make_row_scales() {
+Status BenchData::make_code_operands() {
   const Problem& p = problem_;
+  if (p.op == Op::rpbh_quantize) return make_rotation();
   if (!has_code_input(p.op)) return {};
   Random random(options_.seed * 0x9E3779B97F4A7C15u + 4);
-  for (std::int64_t m = 0; m < p.m; ++m) x_scales_.push_back(random.uniform(0.001f, 0.1f));
-  for (std::int64_t n = 0; n < p.n; ++n) w_scales_.push_back(random.uniform(0.001f, 0.1f));
-  QUERN_TRY(place(x_scales_.data(), x_scales_.size() * sizeof(float), x_scales_device_));
-  return place(w_scales_.data(), w_scales_.size() * sizeof(float), w_scales_device_);
+  for (std::int64_t m = 0; m < p.m; ++m) codes_.x_scales.push_back(random.uniform(0.001f, 0.1f));
+  for (std::int64_t n = 0; n < p.n; ++n) codes_.w_scales.push_back(random.uniform(0.001f, 0.1f));
+  QUERN_TRY(place(codes_.x_scales.data(), codes_.x_scales.size() * sizeof(float), x_scales_device_));
+  if (p.op != Op::w4a4) return place(codes_.w_scales.data(), codes_.w_scales.size() * sizeof(float), w_scales_device_);
+
+  std::vector<std::byte> norms(codes_.w_scales.size() * 2);
+  for (std::size_t n = 0; n < codes_.w_scales.size(); ++n) {
+    store_element(DType::bf16, norms.data(), static_cast<std::int64_t>(n), codes_.w_scales[n]);
+    codes_.w_scales[n] = load_element(DType::bf16, norms.data(), static_cast<std::int64_t>(n));
+  }
+  codes_.x_codebook = random_codebook(random), codes_.w_codebook = random_codebook(random);
+  codes_.activation_scale = random.uniform(0.5f, 2.0f), codes_.weight_scale = random.uniform(0.5f, 2.0f);
+  const auto offset = static_cast<std::size_t>(options_.offset);
+  QUERN_TRY(place(norms.data(), norms.size(), w_scales_device_));
+  QUERN_TRY(place(codes_.x_codebook.data(), codes_.x_codebook.size(), x_codebook_device_, offset));
+  return place(codes_.w_codebook.data(), codes_.w_codebook.size(), w_codebook_device_, offset);
+}
+
+// Boundaries near the quantiles of a normal value of a row whose squares sum up to K, each a little off, so that no two lie alike.
+Status BenchData::make_rotation() {
+  const Problem& p = problem_;
+  Random random(options_.seed * 0x9E3779B97F4A7C15u + 4);
+  for (std::int64_t c = 0; c < p.k; ++c) {
+    codes_.permutation.push_back(static_cast<std::int32_t>(c));
+    codes_.signs.push_back(random.below(2) == 0 ? std::int8_t{1} : std::int8_t{-1});
+    std::swap(codes_.permutation.back(), codes_.permutation[static_cast<std::size_t>(random.below(static_cast<std::uint64_t>(c) + 1))]);
+  }
+  const float unit = 1 / std::sqrt(static_cast<float>(p.k));
+  for (int i = 0; i < 15; ++i) codes_.boundaries.push_back(unit * (0.25f * static_cast<float>(i - 7) + random.uniform(-0.1f, 0.1f)));
+  codes_.epsilon = 1e-10f;
+  if (p.type == WeightType::i8) codes_.x_codebook = random_codebook(random);
+  const auto offset = static_cast<std::size_t>(options_.offset);
+  QUERN_TRY(place(codes_.permutation.data(), codes_.permutation.size() * sizeof(std::int32_t), permutation_device_));
+  QUERN_TRY(place(codes_.signs.data(), codes_.signs.size(), signs_device_, offset));
+  QUERN_TRY(place(codes_.boundaries.data(), codes_.boundaries.size() * sizeof(float), boundaries_device_));
+  return place(codes_.x_codebook.data(), codes_.x_codebook.size(), x_codebook_device_, offset);
 }
 
 // Room for an output between two fences.
@@ -245,7 +294,7 @@ KernelArgs BenchData::args(std::int64_t copy, void* workspace) const {
   a.k = p.k;
   a.ldx = ldx();
   a.ldy = ldy();
-  a.w_row_bytes = row_bytes(p.type, p.k) + options_.w_gap;
+  a.w_row_bytes = w_stored(p).columns + options_.w_gap;
   a.batch2 = p.batch2;
   a.batch3 = p.batch3;
   a.ratio2 = p.ratio2;
@@ -263,7 +312,15 @@ KernelArgs BenchData::args(std::int64_t copy, void* workspace) const {
   a.used = p.used;
   a.experts = p.experts;
   a.x_scales = reinterpret_cast<const float*>(x_scales_device_);
-  a.w_scales = reinterpret_cast<const float*>(w_scales_device_);
+  a.w_scales = p.op == Op::w4a4 ? nullptr : reinterpret_cast<const float*>(w_scales_device_);
+  a.w_norms = p.op == Op::w4a4 ? w_scales_device_ : nullptr;
+  a.scale = codes_.activation_scale * codes_.weight_scale;
+  a.x_codebook = reinterpret_cast<const signed char*>(x_codebook_device_);
+  a.w_codebook = reinterpret_cast<const signed char*>(w_codebook_device_);
+  a.permutation = reinterpret_cast<const int*>(permutation_device_);
+  a.signs = reinterpret_cast<const signed char*>(signs_device_);
+  a.boundaries = reinterpret_cast<const float*>(boundaries_device_);
+  a.epsilon = codes_.epsilon;
   a.y_scales = reinterpret_cast<float*>(y_scales_device_);
   return a;
 }

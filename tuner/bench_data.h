@@ -31,6 +31,17 @@ inline constexpr unsigned char kScratchByte = 0x7F;  // 3.4e38 in f32 and bf16, 
 // Bytes of the problem's weights, all batches: what a kernel has to read at least.
 std::int64_t weight_bytes(const Problem& problem);
 
+// What the integer ops read beside W and X; what an op has not is empty.
+struct CodeOperands {
+  std::vector<float> x_scales, w_scales;            // per row; w4a4: the norms, those of W representable in bf16
+  std::vector<std::int8_t> x_codebook, w_codebook;  // w4a4, 16 each; rpbh_quantize to codes: x_codebook
+  float activation_scale = 1, weight_scale = 1;     // w4a4
+  std::vector<std::int32_t> permutation;            // rpbh_quantize, with everything below
+  std::vector<std::int8_t> signs;
+  std::vector<float> boundaries;
+  float epsilon = 0;
+};
+
 class BenchData {
  public:
   // Requires validate(problem). Errors: those of the device (kEnvironment when out of memory) and of the model file.
@@ -45,9 +56,7 @@ class BenchData {
   std::span<const std::byte> bias() const { return bias_; }
   // The weight scale of a matrix of W, 1 where the problem has none.
   float scale_of(std::int64_t w_batch) const { return problem_.scale ? scales_[static_cast<std::size_t>(w_batch)] : 1.0f; }
-  // Integer ops: the f32 of each row of X and of W.
-  std::span<const float> x_scales() const { return x_scales_; }
-  std::span<const float> w_scales() const { return w_scales_; }
+  const CodeOperands& codes() const { return codes_; }
   // mul_mat_id: which expert the slot of a token goes to.
   std::int64_t expert_of(std::int64_t token, std::int64_t slot) const {
     return ids_[static_cast<std::size_t>(token * ids_stride() + slot)];
@@ -78,7 +87,7 @@ class BenchData {
   Status poison();
   // Y as the device left it, without the fences. `fence_fault` says which byte around Y was written, or is empty.
   Result<std::vector<std::byte>> read_output(std::string& fence_fault) const;
-  // quantize_rows_int8: the scales written beside Y, with what was written around them.
+  // Where Y are codes: the f32 of each row written beside them, with what was written around them.
   Result<std::vector<float>> read_scales(std::string& fence_fault) const;
   // What poison() wrote at that byte of Y.
   std::byte poison_at(std::size_t index) const;
@@ -89,7 +98,8 @@ class BenchData {
   Status make_activations();
   Status make_output();
   Status make_routing();
-  Status make_row_scales();
+  Status make_code_operands();
+  Status make_rotation();
   Status place_output(std::size_t bytes, std::byte*& pointer, std::size_t offset = 0);
   Result<std::vector<std::byte>> read_fenced(const std::byte* pointer, std::size_t bytes, const char* what, std::string& fence_fault) const;
   Status place(const void* image, std::size_t bytes, std::byte*& pointer, std::size_t offset = 0);
@@ -99,7 +109,8 @@ class BenchData {
   Device& device_;
   DataOptions options_;
   std::vector<std::byte> weights_, x_, bias_, expected_;
-  std::vector<float> scales_, x_scales_, w_scales_;
+  std::vector<float> scales_;
+  CodeOperands codes_;
   std::vector<std::int32_t> ids_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::byte*> w_device_;
@@ -109,6 +120,11 @@ class BenchData {
   std::byte* ids_device_ = nullptr;
   std::byte* x_scales_device_ = nullptr;
   std::byte* w_scales_device_ = nullptr;
+  std::byte* x_codebook_device_ = nullptr;
+  std::byte* w_codebook_device_ = nullptr;
+  std::byte* permutation_device_ = nullptr;
+  std::byte* signs_device_ = nullptr;
+  std::byte* boundaries_device_ = nullptr;
   std::byte* y_device_ = nullptr;  // past the first fence
   std::byte* y_scales_device_ = nullptr;
   std::size_t y_bytes_ = 0;

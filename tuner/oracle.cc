@@ -103,6 +103,25 @@ float int8_product(const std::int8_t* x, const std::int8_t* w, std::int64_t k, f
   return y;
 }
 
+std::int32_t w4a4_sum(const std::uint8_t* x, const std::uint8_t* w, std::int64_t k, std::span<const std::int8_t> x_codebook,
+                      std::span<const std::int8_t> w_codebook) {
+  std::int32_t sum = 0;
+  for (std::int64_t i = 0; i < k / 2; ++i) {
+    sum += x_codebook[x[i] & 15] * w_codebook[w[i] & 15];
+    sum += x_codebook[x[i] >> 4] * w_codebook[w[i] >> 4];
+  }
+  return sum;
+}
+
+float w4a4_output(std::int32_t sum, float x_norm, float w_norm, float scale, const float* bias, bool fused) {
+  volatile float factor = x_norm * w_norm;
+  factor = factor * scale;
+  if (bias != nullptr && fused) return std::fma(static_cast<float>(sum), factor, *bias);
+  volatile float y = static_cast<float>(sum) * factor;
+  if (bias != nullptr) y = y + *bias;
+  return y;
+}
+
 float load_element(DType type, const std::byte* data, std::int64_t index) {
   if (type == DType::f32) {
     float value;

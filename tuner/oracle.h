@@ -64,6 +64,12 @@ void add_out_prod_reference(const WeightRows& w, const ActivationRows& x, std::i
 float quantize_row_int8(DType type, const std::byte* x, std::int64_t k, std::int8_t* codes);
 // One output, before it is rounded to its type: f32(sum of x*w) * (x_scale * w_scale), plus the bias.
 float int8_product(const std::int8_t* x, const std::int8_t* w, std::int64_t k, float x_scale, float w_scale, const float* bias);
+// The exact sum of w4a4: packed indices x and w, k of each, into codebooks of 16.
+std::int32_t w4a4_sum(const std::uint8_t* x, const std::uint8_t* w, std::int64_t k, std::span<const std::int8_t> x_codebook,
+                      std::span<const std::int8_t> w_codebook);
+// Its output before it is rounded to its type: f32(sum) * ((x_norm * w_norm) * scale), plus the bias; `fused` rounds the last product and
+// the bias together.
+float w4a4_output(std::int32_t sum, float x_norm, float w_norm, float scale, const float* bias, bool fused);
 
 // One element of an array of `type`, at any alignment.
 float load_element(DType type, const std::byte* data, std::int64_t index);

@@ -67,16 +67,15 @@ Status pair_field(const Entry& entry, std::string_view field, const Json& value,
 }
 
 constexpr const char* kKeys =
-    "op type n k m layout x_dtype y_dtype bias class batch ratio epilogue x_transposed scale experts used x_broadcast";
+    "op type n k m layout x_dtype y_dtype bias class batch ratio epilogue x_transposed scale experts used x_broadcast k_major fused block";
 
 Status apply_field(const Entry& entry, const std::string& key, const Json& value, Problem& p) {
   if (key == "op") {
-    QUERN_ASSIGN(p.op, named<Op>(entry, key, value, op_from_name,
-                                 "one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id quantize_rows_int8 matmul_int8_rows"));
+    QUERN_ASSIGN(p.op, named<Op>(entry, key, value, op_from_name, "one of " + all_op_names()));
   } else if (key == "type") {
     QUERN_ASSIGN(p.type, named<WeightType>(entry, key, value, weight_type_from_name, "a weight type such as q4_0"));
   } else if (key == "n") {
-    QUERN_ASSIGN(p.n, integer(entry, key, value, p.op == Op::quantize_rows_int8 ? 0 : 1));
+    QUERN_ASSIGN(p.n, integer(entry, key, value, has_code_output(p.op) ? 0 : 1));
   } else if (key == "k") {
     QUERN_ASSIGN(p.k, integer(entry, key, value, 1));
   } else if (key == "m") {
@@ -95,6 +94,12 @@ Status apply_field(const Entry& entry, const std::string& key, const Json& value
     QUERN_ASSIGN(p.scale, flag(entry, key, value));
   } else if (key == "x_broadcast") {
     QUERN_ASSIGN(p.x_broadcast, flag(entry, key, value));
+  } else if (key == "k_major") {
+    QUERN_ASSIGN(p.k_major, flag(entry, key, value));
+  } else if (key == "fused") {
+    QUERN_ASSIGN(p.fused, flag(entry, key, value));
+  } else if (key == "block") {
+    QUERN_ASSIGN(p.block, integer(entry, key, value, 1));
   } else if (key == "experts") {
     QUERN_ASSIGN(p.experts, integer(entry, key, value, 1));
   } else if (key == "used") {
@@ -130,8 +135,7 @@ Result<Problem> read_entry(std::size_t index, const Json& object) {
   if (!object.contains("op")) return entry.error("op", "nothing", "a value");
   QUERN_ASSIGN(Problem p, defaults(entry));
   for (const char* key : {"type", "n", "k"})
-    if (!object.contains(key) && !(p.op == Op::quantize_rows_int8 && std::string_view(key) == "n"))
-      return entry.error(key, "nothing", "a value");
+    if (!object.contains(key) && !(has_code_output(p.op) && std::string_view(key) == "n")) return entry.error(key, "nothing", "a value");
   if (has_rows(p.op) && !object.contains("m")) return entry.error("m", "nothing", "an integer of at least 1");
   for (const auto& [key, value] : object.items()) QUERN_TRY(apply_field(entry, key, value, p));
   if (auto legal = validate(p); !legal)
@@ -205,7 +209,7 @@ std::string problems_to_json(std::span<const Problem> problems) {
     };
     out += separator;
     out += "  {" + quoted("op", to_string(p.op)) + ", " + quoted("type", to_string(p.type));
-    if (p.op != Op::quantize_rows_int8) out += ", \"n\": " + std::to_string(p.n);
+    if (!has_code_output(p.op)) out += ", \"n\": " + std::to_string(p.n);
     out += ", \"k\": " + std::to_string(p.k) + ", \"m\": " + std::to_string(p.m);
     if (p.layout != d.layout) out += ", " + quoted("layout", to_string(p.layout));
     if (p.x_type != d.x_type) out += ", " + quoted("x_dtype", to_string(p.x_type));
@@ -216,6 +220,9 @@ std::string problems_to_json(std::span<const Problem> problems) {
     if (p.ratio2 != 1 || p.ratio3 != 1) out += ", \"ratio\": " + pair_text(p.ratio2, p.ratio3);
     if (p.x_transposed) out += ", \"x_transposed\": true";
     if (p.scale) out += ", \"scale\": true";
+    if (p.k_major) out += ", \"k_major\": true";
+    if (p.fused) out += ", \"fused\": true";
+    if (p.block != 1) out += ", \"block\": " + std::to_string(p.block);
     if (p.op == Op::mul_mat_id) {
       out += ", \"experts\": " + std::to_string(p.experts) + ", \"used\": " + std::to_string(p.used);
       if (p.x_broadcast) out += ", \"x_broadcast\": true";

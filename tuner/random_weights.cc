@@ -141,7 +141,7 @@ void fill_row(WeightType type, Random& random, std::int64_t k, std::byte* row) {
   if (type == WeightType::f16) return fill_floats(random, DType::f16, size, k, row);
   if (type == WeightType::bf16) return fill_floats(random, DType::bf16, size, k, row);
   fill_bits(random, row, static_cast<std::size_t>(row_bytes(type, k)));
-  if (type == WeightType::i8) return;
+  if (type == WeightType::i8 || type == WeightType::code4) return;
   const ScaleRule rule = scale_rule(type);
   const WeightTypeInfo& format = info(type);
   for (std::byte* block = row; block != row + row_bytes(type, k); block += format.block_bytes) {

@@ -1,5 +1,6 @@
 // Which cases the sweep is made of; running them is in sweep.cc.
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 #include <set>
@@ -186,14 +187,26 @@ class CaseList {
   }
 
   // An op on bare codes: types, bias, gaps and the codes' first byte rotate over the shapes.
-  void add_integer(Op op) {
+  void add_integer(Op op, WeightType type) {
     const bool on_gpu = target_.kind == Target::Kind::cuda;
     for (const Family* family : families_) {
       if (!wanted(options_.families, std::string(family->name()))) continue;
       const std::size_t first = cases_.size();
       std::size_t turn = 0;
-      for (const Shape& s : integer_shapes(options_.full, on_gpu)) add_integer_case(*family, op, s, turn++);
-      for (const Shape& s : {Shape{3, 300, 320}, Shape{8, 70, 4096}, Shape{40, 70, 200}}) add_integer_configs(*family, op, s);
+      for (const Shape& s : integer_shapes(options_.full, on_gpu)) {
+        SweepCase c = integer_case(op, type, s, turn++);
+        add_integer_case(*family, c);
+        if (op != Op::w4a4 || !options_.full) continue;
+        c.problem.k_major = !c.problem.k_major;
+        add_integer_case(*family, std::move(c));
+      }
+      for (const Shape& s : {Shape{3, 300, 320}, Shape{8, 70, 4096}, Shape{40, 70, 200}}) {
+        SweepCase c = integer_case(op, type, s, 1);
+        add_integer_configs(*family, c);
+        if (op != Op::w4a4) continue;
+        c.problem.k_major = true;
+        add_integer_configs(*family, std::move(c));
+      }
       thin_out(first);
     }
   }
@@ -227,7 +240,7 @@ class CaseList {
           p.n = 64;
           p.k = 1024;
           p.accuracy = Accuracy::loose;
-          if (is_integer(op)) p.type = WeightType::i8, p.n = op == Op::quantize_rows_int8 ? 0 : 64;
+          if (is_integer(op)) p.type = op == Op::w4a4 ? WeightType::code4 : WeightType::i8, p.n = has_code_output(op) ? 0 : 64;
           if (!is_integer(op) && !has_decoder(p.type)) continue;
           for (const Family* f : options_.candidates.families(p, target_))
             if (std::find(out.begin(), out.end(), f) == out.end()) out.push_back(f);
@@ -235,27 +248,33 @@ class CaseList {
     return out;
   }
 
-  SweepCase integer_case(Op op, const Shape& s, std::size_t turn) const {
+  // Lengths rounded to what the op takes. Every further case differs from the one before it in all that does not tell families apart.
+  SweepCase integer_case(Op op, WeightType type, const Shape& s, std::size_t turn) const {
     constexpr DType kTypes[] = {DType::bf16, DType::f16, DType::f32};
-    constexpr std::int64_t kOffsets[] = {0, 1, 3};
+    constexpr std::int64_t kOffsets[] = {0, 1, 3}, kBlocks[] = {64, 2, 128, 16, 1024};
     SweepCase c;
-    c.problem = at(Problem{.op = op, .type = WeightType::i8, .accuracy = Accuracy::exact}, s);
-    if (op == Op::quantize_rows_int8) c.problem.n = 0, c.problem.k = s.k / 4 * 4;
-    (has_code_output(op) ? c.problem.x_type : c.problem.y_type) = kTypes[turn % 3];
-    c.problem.bias = op == Op::matmul_int8_rows && turn % 2 == 1;
+    Problem& p = c.problem;
+    p = at(Problem{.op = op, .type = type, .accuracy = Accuracy::exact}, s);
+    if (has_code_output(op)) p.n = 0;
+    if (op == Op::rpbh_quantize)
+      p.block = std::min(kBlocks[turn % 5], std::int64_t{1} << (std::bit_width(static_cast<std::uint64_t>(s.k)) - 1));
+    const std::int64_t multiple = op == Op::quantize_rows_int8 ? 4 : op == Op::w4a4 ? 64 : std::max(p.block, std::int64_t{1});
+    p.k = std::max(p.k / multiple, std::int64_t{1}) * multiple;
+    (has_code_output(op) ? p.x_type : p.y_type) = kTypes[turn % 3];
+    p.bias = has_bias(op) && turn % 2 == 1;
+    p.fused = op == Op::w4a4 && turn % 4 == 1;
+    p.k_major = op == Op::w4a4 && turn % 5 >= 3;
     c.data.seed = options_.seed + turn;
     c.data.offset = kOffsets[turn / 3 % 3];
     if (turn % 4 == 3) c.data.x_gap = c.data.y_gap = c.data.w_gap = kGap;
     return c;
   }
-  void add_integer_case(const Family& family, Op op, const Shape& s, std::size_t turn) {
-    SweepCase c = integer_case(op, s, turn);
+  void add_integer_case(const Family& family, SweepCase c) {
     if (!family.supports(c.problem, target_)) return;
     c.config = family.space(c.problem, target_).default_config();
     cases_.push_back(std::move(c));
   }
-  void add_integer_configs(const Family& family, Op op, const Shape& s) {
-    SweepCase c = integer_case(op, s, 1);
+  void add_integer_configs(const Family& family, SweepCase c) {
     c.data.offset = 0;
     if (!family.supports(c.problem, target_)) return;
     for (Config& config : covering_configs(family.space(c.problem, target_))) {
@@ -377,7 +396,8 @@ std::vector<SweepCase> sweep_cases(const SweepOptions& options, const Target& ta
   for (const Op op : kOps) {
     if (!wanted(options.ops, op)) continue;
     if (is_integer(op)) {
-      if (wanted(options.types, WeightType::i8) && wanted(options.layouts, Layout::planar)) list.add_integer(op);
+      for (const WeightTypeInfo& type : kCodeTypes)
+        if (wanted(options.types, type.type) && wanted(options.layouts, Layout::planar)) list.add_integer(op, type.type);
       continue;
     }
     for (const WeightTypeInfo& type : kWeightTypes) {

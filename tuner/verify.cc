@@ -177,7 +177,7 @@ Verification check_dequantize(const BenchData& data, const Reference& reference,
   return v;
 }
 
-// Exact outputs of matmul_int8_rows: all rows of X by all or by sampled rows of W.
+// Exact outputs of matmul_int8_rows and w4a4: all rows of X by all or by sampled rows of W.
 Reference integer_outputs(const BenchData& data, double full_limit) {
   const Problem& p = data.problem();
   Reference reference;
@@ -188,14 +188,21 @@ Reference integer_outputs(const BenchData& data, double full_limit) {
   const std::int64_t count = reference.sampled ? std::clamp<std::int64_t>(fitting, 16, p.n) : p.n;
   const auto ns = sample_indices(p.n, count, data.options().seed);
   reference.outputs.resize(ns.size() * static_cast<std::size_t>(p.m));
-  const auto* w = reinterpret_cast<const std::int8_t*>(data.weights().data());
-  const auto* x = reinterpret_cast<const std::int8_t*>(data.x().data());
+  const CodeOperands& codes = data.codes();
+  const float scale = codes.activation_scale * codes.weight_scale;
+  const std::int64_t row = row_bytes(p.type, p.k);
   parallel_for(static_cast<std::int64_t>(ns.size()), [&](std::int64_t i) {
     const std::int64_t n = ns[static_cast<std::size_t>(i)];
     const float bias = p.bias ? load_element(p.y_type, data.bias().data(), n) : 0.0f;
     for (std::int64_t m = 0; m < p.m; ++m) {
-      const float y = int8_product(x + m * data.ldx(), w + n * p.k, p.k, data.x_scales()[static_cast<std::size_t>(m)],
-                                   data.w_scales()[static_cast<std::size_t>(n)], p.bias ? &bias : nullptr);
+      const std::byte *x = data.x().data() + m * data.ldx(), *w = data.weights().data() + n * row;
+      const float xs = codes.x_scales[static_cast<std::size_t>(m)], ws = codes.w_scales[static_cast<std::size_t>(n)];
+      const float* b = p.bias ? &bias : nullptr;
+      const float y = p.op == Op::w4a4
+                          ? w4a4_output(w4a4_sum(reinterpret_cast<const std::uint8_t*>(x), reinterpret_cast<const std::uint8_t*>(w), p.k,
+                                                 codes.x_codebook, codes.w_codebook),
+                                        xs, ws, scale, b, p.fused)
+                          : int8_product(reinterpret_cast<const std::int8_t*>(x), reinterpret_cast<const std::int8_t*>(w), p.k, xs, ws, b);
       reference.outputs[static_cast<std::size_t>(i * p.m + m)] = {0, m, n, y, 0, 0};
     }
   });
@@ -228,30 +235,38 @@ Verification check_integer(const BenchData& data, const Reference& reference, co
   return v;
 }
 
+// What row m of codes has to be, byte by byte; returns the f32 beside it.
+float expected_codes(const BenchData& data, std::int64_t m, std::vector<std::int8_t>& codes) {
+  const Problem& p = data.problem();
+  const std::byte* x = data.x().data() + m * data.ldx() * size_of(p.x_type);
+  return quantize_row_int8(p.x_type, x, p.k, codes.data());
+}
+
 // Codes, and the scales beside them.
 Verification check_codes(const BenchData& data, const std::vector<std::byte>& y, const std::vector<float>& scales) {
   const Problem& p = data.problem();
+  const std::int64_t columns = data.y_columns();
   std::int64_t wrong = 0;
   std::string first;
-  std::vector<std::int8_t> codes(static_cast<std::size_t>(p.k));
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(columns));
   for (std::int64_t m = 0; m < p.m; ++m) {
-    const float scale = quantize_row_int8(p.x_type, data.x().data() + m * data.ldx() * size_of(p.x_type), p.k, codes.data());
+    const float scale = expected_codes(data, m, codes);
     if (std::memcmp(&scale, &scales[static_cast<std::size_t>(m)], sizeof scale) != 0 && wrong++ == 0)
       first =
           "the scale of m=" + std::to_string(m) + ": found " + number(scales[static_cast<std::size_t>(m)]) + ", needed " + number(scale);
-    for (std::int64_t k = 0; k < p.k; ++k) {
-      const auto found = static_cast<std::int8_t>(y[static_cast<std::size_t>(m * data.ldy() + k)]);
-      if (found == codes[static_cast<std::size_t>(k)] || wrong++ > 0) continue;
-      first = "m=" + std::to_string(m) + " k=" + std::to_string(k) + ": found " + std::to_string(found) + ", needed " +
-              std::to_string(codes[static_cast<std::size_t>(k)]);
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const auto found = static_cast<std::int8_t>(y[static_cast<std::size_t>(m * data.ldy() + column)]);
+      if (found == codes[static_cast<std::size_t>(column)] || wrong++ > 0) continue;
+      first = "m=" + std::to_string(m) + " column=" + std::to_string(column) + ": found " + std::to_string(found) + ", needed " +
+              std::to_string(codes[static_cast<std::size_t>(column)]);
     }
-    for (std::int64_t k = p.k; k < data.ldy() && m + 1 < p.m; ++k)
-      if (y[static_cast<std::size_t>(m * data.ldy() + k)] != std::byte{kPoisonByte})
+    for (std::int64_t column = columns; column < data.ldy() && m + 1 < p.m; ++column)
+      if (y[static_cast<std::size_t>(m * data.ldy() + column)] != std::byte{kPoisonByte})
         return failure(Verdict::out_of_bounds_write, "the gap after row " + std::to_string(m) + " of the output was written");
   }
-  if (wrong > 0) return wrong_output(wrong, p.m * (p.k + 1), first);
+  if (wrong > 0) return wrong_output(wrong, p.m * (columns + 1), first);
   Verification v;
-  v.compared = p.m * (p.k + 1);
+  v.compared = p.m * (columns + 1);
   return v;
 }
 
@@ -406,7 +421,7 @@ std::vector<std::int64_t> sample_indices(std::int64_t limit, std::int64_t count,
 Reference make_reference(const BenchData& data, double full_limit) {
   const Problem& p = data.problem();
   if (is_product(p.op)) return product_outputs(data, full_limit);
-  if (p.op == Op::matmul_int8_rows) return integer_outputs(data, full_limit);
+  if (has_code_input(p.op)) return integer_outputs(data, full_limit);
   Reference reference;
   if (p.op != Op::dequantize) return reference;
   reference.sampled = static_cast<double>(p.n) * p.k > full_limit;
@@ -428,8 +443,10 @@ Verification check_output(const BenchData& data, const Reference& reference, con
     case Op::to_gguf:
       return check_repack(data, y);
     case Op::matmul_int8_rows:
+    case Op::w4a4:
       return check_integer(data, reference, y);
-    case Op::quantize_rows_int8:  // verify() compares it, with the scales beside it
+    case Op::quantize_rows_int8:
+    case Op::rpbh_quantize:  // verify() compares it, with the scales beside it
       return y.empty() ? Verification{} : failure(Verdict::wrong_output, "codes were given without their scales");
   }
   return {};
@@ -445,7 +462,7 @@ Result<Verification> verify(LoadedKernel& kernel, BenchData& data, const Referen
     QUERN_ASSIGN(fault, kernel.workspace_fault());
   }
   if (!fault.empty()) return failure(Verdict::out_of_bounds_write, fault);
-  if (data.problem().op == Op::quantize_rows_int8 && !y.empty()) {
+  if (has_code_output(data.problem().op) && !y.empty()) {
     QUERN_ASSIGN(const auto scales, data.read_scales(fault));
     if (!fault.empty()) return failure(Verdict::out_of_bounds_write, fault);
     return check_codes(data, y, scales);

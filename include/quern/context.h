@@ -83,11 +83,13 @@ struct WeightView {
   const void* data = nullptr;
   std::int64_t rows = kAsPlanned;
   std::int64_t columns = kAsPlanned;
-  std::int64_t row_bytes = 0;    // gguf layout: bytes between rows, a multiple of the alignment above; planar is always dense
+  std::int64_t row_bytes = 0;    // gguf layout and codes: bytes between rows (k-major: between columns' bytes), a multiple of the alignment
+                                 // above; planar is always dense
   std::int64_t stride2 = 0;      // bytes between matrices in batch dims 2 and 3, multiples of the alignment above; mul_mat_id: dim 2 counts
   std::int64_t stride3 = 0;      // the experts
   const float* scale = nullptr;  // exactly when the problem has a scale: one f32 on the device (mul_mat_id: one per expert)
   const float* row_scales = nullptr;  // matmul_int8_rows: f32[N] on the device
+  const void* row_norms = nullptr;    // w4a4: bf16[N] on the device
 };
 
 // X[M,K] (out_prod: X[M,N]), aligned to its element. Transposed X: rows and columns as the product sees them, row_stride between its
@@ -99,7 +101,7 @@ struct InputView {
   std::int64_t row_stride = 0;  // elements
   std::int64_t stride2 = 0;     // elements
   std::int64_t stride3 = 0;
-  const float* row_scales = nullptr;  // matmul_int8_rows, whose X are codes: f32[M] on the device
+  const float* row_scales = nullptr;  // where X are codes, f32[M] on the device: the scales of matmul_int8_rows, the norms of w4a4
 };
 
 // Y[M,N] (out_prod: Y[M,K]; dequantize: Y[N,K]; repacking: the other layout's bytes), aligned to its element. mul_mat_id: rows are a
@@ -111,13 +113,31 @@ struct OutputView {
   std::int64_t row_stride = 0;  // elements
   std::int64_t stride2 = 0;     // elements
   std::int64_t stride3 = 0;
-  float* row_scales = nullptr;  // quantize_rows_int8, whose Y are codes: f32[M] on the device, written
+  float* row_scales =
+      nullptr;  // where Y are codes, f32[M] on the device, written: the scales of quantize_rows_int8, the norms of rpbh_quantize
 };
 
 // mul_mat_id: i32 ids[M, used] on the device. The output row of an id outside 0..experts-1 is NaN.
 struct IdsView {
   const std::int32_t* data = nullptr;
   std::int64_t row_stride = 0;  // elements between tokens
+};
+
+// w4a4: what its indices stand for. Codebooks are int8[16] on the device, at any byte offset.
+struct CodebookView {
+  const std::int8_t* x = nullptr;
+  const std::int8_t* w = nullptr;
+  float activation_scale = 1;
+  float weight_scale = 1;
+};
+
+// rpbh_quantize, all on the device: column c of what is turned is X[permutation[c]] * signs[c]. An index outside 0..K-1 counts as K-1.
+struct RotationView {
+  const std::int32_t* permutation = nullptr;  // [K]
+  const std::int8_t* signs = nullptr;         // [K]
+  const float* boundaries = nullptr;          // [15], ascending: the index of a value is the number of boundaries that it exceeds
+  const std::int8_t* codebook = nullptr;      // [16], exactly when codes are asked for (type i8)
+  float epsilon = 0;                          // added to the norm before the division
 };
 
 // Device pointers of one launch. They must stay valid until the work on the stream is done; two launches that may overlap need two
@@ -129,7 +149,9 @@ struct LaunchArgs {
   const void* bias = nullptr;  // [N] (mul_mat_id: [experts,N]), of Y's type; exactly when the problem has a bias
   void* workspace = nullptr;   // Plan::workspace_bytes() bytes, 256-byte aligned, contents arbitrary
   std::size_t workspace_bytes = 0;
-  IdsView ids;  // mul_mat_id
+  IdsView ids;             // mul_mat_id
+  CodebookView codebooks;  // w4a4
+  RotationView rotation;   // rpbh_quantize
 };
 
 class Plan {

@@ -22,9 +22,25 @@ namespace quern {
 //             even and clamped to +-127, both divisions IEEE; n is 0 by convention.
 // matmul_int8_rows: Y[M,N] = f32(sum) * (x_scale[M] * w_scale[N]) (+ bias[N]), sum the exact i32 of codes X[M,K] * W[N,K]^T; each operation
 //             rounded once, in this order, the last to Y's type.
-enum class Op : std::uint8_t { dequantize, mul_mat, to_planar, to_gguf, out_prod, mul_mat_id, quantize_rows_int8, matmul_int8_rows };
-inline constexpr Op kOps[] = {Op::dequantize, Op::mul_mat,    Op::to_planar,          Op::to_gguf,
-                              Op::out_prod,   Op::mul_mat_id, Op::quantize_rows_int8, Op::matmul_int8_rows};
+// w4a4:       Y[M,N] = f32(sum) * ((x_norm[M] * w_norm[N]) * (activation_scale * weight_scale)) (+ bias[N]), sum the exact i32 of
+//             x_codebook[X[M,K]] * w_codebook[W[N,K]], both packed 4-bit indices, codebooks of 16 int8 given as data. Each operation
+//             rounded once; with `fused` the last product and the bias together.
+// rpbh_quantize: X[M,K] permuted, signed, divided by its norm, turned by Hadamard matrices of `block` columns and bucketized: packed
+//             indices Y[M,K] (type code4) or the codes of a codebook (type i8), and each row's norm. n is 0 by convention.
+enum class Op : std::uint8_t {
+  dequantize,
+  mul_mat,
+  to_planar,
+  to_gguf,
+  out_prod,
+  mul_mat_id,
+  quantize_rows_int8,
+  matmul_int8_rows,
+  w4a4,
+  rpbh_quantize
+};
+inline constexpr Op kOps[] = {Op::dequantize,         Op::mul_mat,          Op::to_planar, Op::to_gguf,      Op::out_prod, Op::mul_mat_id,
+                              Op::quantize_rows_int8, Op::matmul_int8_rows, Op::w4a4,      Op::rpbh_quantize};
 // Those on weight formats, which every decoded type answers.
 inline constexpr Op kWeightOps[] = {Op::dequantize, Op::mul_mat, Op::to_planar, Op::to_gguf, Op::out_prod, Op::mul_mat_id};
 
@@ -61,6 +77,11 @@ struct Problem {
   std::int64_t experts = 1;
   std::int64_t used = 1;
   bool x_broadcast = false;
+  // w4a4 only. k_major: W is stored [K/2,N], a byte of every row behind one another. fused: one rounding for product and bias.
+  bool k_major = false;
+  bool fused = false;
+  // rpbh_quantize only: columns that are turned together, a power of two that divides K.
+  std::int64_t block = 1;
 
   auto operator<=>(const Problem&) const = default;
 };
@@ -83,6 +104,10 @@ constexpr std::string_view to_string(Op op) {
       return "quantize_rows_int8";
     case Op::matmul_int8_rows:
       return "matmul_int8_rows";
+    case Op::w4a4:
+      return "w4a4";
+    case Op::rpbh_quantize:
+      return "rpbh_quantize";
   }
   return "?";
 }
@@ -90,12 +115,16 @@ constexpr bool is_repack(Op op) { return op == Op::to_planar || op == Op::to_ggu
 // Whether the op reads activations, so that m, x_type and an accuracy class mean something; the others are exact.
 constexpr bool is_product(Op op) { return op == Op::mul_mat || op == Op::out_prod || op == Op::mul_mat_id; }
 // Ops on integer codes: bit for bit, whatever the class.
-constexpr bool is_integer(Op op) { return op == Op::quantize_rows_int8 || op == Op::matmul_int8_rows; }
+constexpr bool is_integer(Op op) {
+  return op == Op::quantize_rows_int8 || op == Op::matmul_int8_rows || op == Op::w4a4 || op == Op::rpbh_quantize;
+}
 // Whether m counts rows of X.
 constexpr bool has_rows(Op op) { return is_product(op) || is_integer(op); }
 // Whether X is given as codes, so that x_type means nothing.
-constexpr bool has_code_input(Op op) { return op == Op::matmul_int8_rows; }
-constexpr bool has_code_output(Op op) { return op == Op::quantize_rows_int8; }
+constexpr bool has_code_input(Op op) { return op == Op::matmul_int8_rows || op == Op::w4a4; }
+// Whether Y are codes, so that y_type means nothing; W is not there, and n is 0.
+constexpr bool has_code_output(Op op) { return op == Op::quantize_rows_int8 || op == Op::rpbh_quantize; }
+constexpr bool has_bias(Op op) { return op == Op::mul_mat || op == Op::mul_mat_id || op == Op::matmul_int8_rows || op == Op::w4a4; }
 constexpr std::string_view to_string(Layout layout) { return layout == Layout::gguf ? "gguf" : "planar"; }
 constexpr std::string_view to_string(Accuracy accuracy) {
   switch (accuracy) {
@@ -129,7 +158,8 @@ constexpr std::optional<Accuracy> accuracy_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-// Rows and columns of one matrix of X and of Y, as the op reads and writes them. mul_mat_id has M of them, a token's slots the rows.
+// Rows and columns of one matrix of X and of Y, as the op reads and writes them; packed indices count in bytes. mul_mat_id has M of them, a
+// token's slots the rows.
 struct Extent {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -144,7 +174,10 @@ constexpr Extent x_extent(const Problem& p) {
       return {p.x_broadcast ? 1 : p.used, p.k};
     case Op::quantize_rows_int8:
     case Op::matmul_int8_rows:
+    case Op::rpbh_quantize:
       return {p.m, p.k};
+    case Op::w4a4:
+      return {p.m, p.k / 2};
     default:
       return {};
   }
@@ -159,7 +192,10 @@ constexpr Extent y_extent(const Problem& p) {
       return {p.used, p.n};
     case Op::quantize_rows_int8:
       return {p.m, p.k};
+    case Op::rpbh_quantize:
+      return {p.m, p.type == WeightType::code4 ? p.k / 2 : p.k};
     case Op::matmul_int8_rows:
+    case Op::w4a4:
       return {p.m, p.n};
     default:
       return {p.n, p.k};
@@ -168,6 +204,8 @@ constexpr Extent y_extent(const Problem& p) {
 // Bytes of an element of X and of Y.
 constexpr int x_element_bytes(const Problem& p) { return has_code_input(p.op) ? 1 : size_of(p.x_type); }
 constexpr int y_element_bytes(const Problem& p) { return has_code_output(p.op) ? 1 : size_of(p.y_type); }
+// Rows and bytes per row of one matrix of W, as they are stored.
+constexpr Extent w_stored(const Problem& p) { return p.k_major ? Extent{p.k / 2, p.n} : Extent{p.n, row_bytes(p.type, p.k)}; }
 // How many matrices of W there are, and of X and Y, in dims 2 and 3.
 struct Batches {
   std::int64_t dim2 = 1;
@@ -196,12 +234,13 @@ constexpr Problem canonical(Problem p) {
   p.layout = Layout::planar;
   if (has_code_input(p.op)) p.x_type = DType::f32;
   if (has_code_output(p.op)) p.y_type = DType::f32;
+  if (!p.bias) p.fused = false;
   return p;
 }
 
 // One line, every field that its op has, fixed order:
 // "mul_mat q4_0 planar m=1 n=14336 k=4096 x=f32 y=f32 bias=0 class=normal batch=1,1 ratio=1,1". Behind it, where they are not the defaults:
-// transposed=1, scale=1; for mul_mat_id always experts=E used=U broadcast=0|1.
+// transposed=1, scale=1, k_major=1, fused=1, block=N; for mul_mat_id always experts=E used=U broadcast=0|1.
 inline std::string to_string(const Problem& p) {
   std::string s;
   s.append(to_string(p.op)).append(" ").append(to_string(p.type)).append(" ").append(to_string(p.layout));
@@ -213,8 +252,18 @@ inline std::string to_string(const Problem& p) {
   s += " ratio=" + std::to_string(p.ratio2) + "," + std::to_string(p.ratio3);
   if (p.x_transposed) s += " transposed=1";
   if (p.scale) s += " scale=1";
+  if (p.k_major) s += " k_major=1";
+  if (p.fused) s += " fused=1";
+  if (p.block != 1) s += " block=" + std::to_string(p.block);
   if (p.op == Op::mul_mat_id)
     s += " experts=" + std::to_string(p.experts) + " used=" + std::to_string(p.used) + " broadcast=" + (p.x_broadcast ? "1" : "0");
+  return s;
+}
+
+// The names of all ops, for messages.
+inline std::string all_op_names() {
+  std::string s;
+  for (const Op op : kOps) s.append(s.empty() ? "" : " ").append(to_string(op));
   return s;
 }
 

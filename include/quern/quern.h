@@ -153,10 +153,14 @@ typedef enum quern_op {
       5, /* Y[M,used,N], row (t,s) = X[t,s] * W[ids[t,s]]^T (+ bias): each slot goes to one of `experts` matrices W[N,K] */
   QUERN_OP_QUANTIZE_ROWS_INT8 = 6, /* int8 codes Y[M,K] and a scale per row from X[M,K]; n is 0, the type QUERN_TYPE_I8 */
   QUERN_OP_MATMUL_INT8_ROWS =
-      7 /* Y[M,N] = f32(sum) * (x_scale[M] * w_scale[N]) (+ bias[N]), sum the exact i32 of codes X[M,K] * W[N,K]^T */
+      7, /* Y[M,N] = f32(sum) * (x_scale[M] * w_scale[N]) (+ bias[N]), sum the exact i32 of codes X[M,K] * W[N,K]^T */
+  QUERN_OP_W4A4 =
+      8, /* the same of packed 4-bit indices into two codebooks, times (x_norm[M] * w_norm[N]) * (activation_scale * weight_scale) */
+  QUERN_OP_RPBH_QUANTIZE = 9 /* X[M,K] permuted, signed, normed, turned and bucketized: indices (QUERN_TYPE_CODE4) or codes (I8); n is 0 */
 } quern_op;
 
-/* The ids of the GGUF container. QUERN_TYPE_I8 is no weight format but bare codes: the integer ops take it and no other.
+/* The ids of the GGUF container. QUERN_TYPE_I8 and QUERN_TYPE_CODE4 are no weight formats but bare codes: the integer ops take them and no
+ * others.
  * C++: quern::WeightType. */
 typedef enum quern_weight_type {
   QUERN_TYPE_F32 = 0,
@@ -187,7 +191,8 @@ typedef enum quern_weight_type {
   QUERN_TYPE_MXFP4 = 39,
   QUERN_TYPE_NVFP4 = 40,
   QUERN_TYPE_Q1_0 = 41,
-  QUERN_TYPE_Q2_0 = 42
+  QUERN_TYPE_Q2_0 = 42,
+  QUERN_TYPE_CODE4 = 256 /* packed indices into a codebook of 16, two per byte, the first in the low nibble */
 } quern_weight_type;
 
 /* C++: quern::Layout. Both have the same number of bytes. */
@@ -229,8 +234,11 @@ typedef struct quern_problem {
   int64_t batch3;
   int64_t ratio2;
   int64_t ratio3;
-  int64_t experts; /* mul_mat_id */
-  int64_t used;    /* mul_mat_id: slots of a token */
+  int64_t experts;  /* mul_mat_id */
+  int64_t used;     /* mul_mat_id: slots of a token */
+  uint32_t k_major; /* w4a4, 1: W is stored [K/2,N], a byte of every row behind one another */
+  uint32_t fused;   /* w4a4, 1: one rounding for product and bias */
+  int64_t block;    /* rpbh_quantize: columns that are turned together, a power of two that divides K; 0 means 1 */
 } quern_problem;
 
 /* mul_mat of f32 by the planar layout, one token, class normal. The caller sets type, n and k. */
@@ -362,6 +370,25 @@ typedef struct quern_ids_view {
   int64_t row_stride; /* elements between tokens */
 } quern_ids_view;
 
+/* w4a4: what its indices stand for. Codebooks are int8[16] on the device, at any byte offset. C++: quern::CodebookView. */
+typedef struct quern_codebook_view {
+  const int8_t* x;
+  const int8_t* w;
+  float activation_scale;
+  float weight_scale;
+} quern_codebook_view;
+
+/* rpbh_quantize, all on the device: column c of what is turned is X[permutation[c]] * signs[c]. An index outside 0..K-1 counts as K-1.
+ * C++: quern::RotationView. */
+typedef struct quern_rotation_view {
+  const int32_t* permutation; /* [K] */
+  const int8_t* signs;        /* [K] */
+  const float* boundaries;    /* [15], ascending: the index of a value is the number of boundaries that it exceeds */
+  const int8_t* codebook;     /* [16], exactly when codes are asked for (QUERN_TYPE_I8) */
+  float epsilon;              /* added to the norm before the division */
+  uint32_t reserved;
+} quern_rotation_view;
+
 /* One launch. The pointers must stay valid until the work on the stream is done; two launches that may overlap need two workspaces.
  * C++: quern::LaunchArgs. */
 typedef struct quern_launch_args {
@@ -373,10 +400,15 @@ typedef struct quern_launch_args {
   const void* bias; /* [N] (mul_mat_id: [experts,N]), of Y's type; exactly when the problem has a bias */
   void* workspace;  /* quern_plan_info.workspace_bytes bytes, 256-byte aligned, contents arbitrary */
   size_t workspace_bytes;
-  quern_ids_view ids;        /* mul_mat_id */
-  const float* w_row_scales; /* matmul_int8_rows: f32[N] on the device; C++: WeightView::row_scales */
-  const float* x_row_scales; /* matmul_int8_rows, whose X are codes: f32[M] on the device; C++: InputView::row_scales */
-  float* y_row_scales;       /* quantize_rows_int8, whose Y are codes: f32[M] on the device, written; C++: OutputView::row_scales */
+  quern_ids_view ids;            /* mul_mat_id */
+  const float* w_row_scales;     /* matmul_int8_rows: f32[N] on the device; C++: WeightView::row_scales */
+  const float* x_row_scales;     /* where X are codes, f32[M] on the device: the scales of matmul_int8_rows, the norms of w4a4;
+                                    C++: InputView::row_scales */
+  float* y_row_scales;           /* where Y are codes, f32[M] on the device, written: the scales of quantize_rows_int8, the norms of
+                                    rpbh_quantize; C++: OutputView::row_scales */
+  const void* w_row_norms;       /* w4a4: bf16[N] on the device; C++: WeightView::row_norms */
+  quern_codebook_view codebooks; /* w4a4 */
+  quern_rotation_view rotation;  /* rpbh_quantize */
 } quern_launch_args;
 
 static inline quern_launch_args quern_launch_args_init(void) {

@@ -8,13 +8,15 @@
 
 namespace quern {
 
-// Values are the GGUF type ids. i8 is no weight format but bare codes, whose scales are operands of their own: the integer ops take it and
-// no other, and no decoder knows it.
+// Values are the GGUF type ids. i8 and code4 are no weight formats but bare codes, whose scales are operands of their own: the integer ops
+// take them and no others, and no decoder knows them. i8 is GGUF's id, code4 (indices into a codebook of 16, two per byte, the first in the
+// low nibble) has none there, and lies behind all of them.
 enum class WeightType : std::uint32_t {
 #define QUERN_WEIGHT_TYPE(name, id, elements, bytes, ...) name = id,
 #include "quern/weight_types.def"
 #undef QUERN_WEIGHT_TYPE
   i8 = 24,
+  code4 = 256,
 };
 
 struct WeightTypeInfo {
@@ -33,7 +35,7 @@ inline constexpr auto kWeightTypes = std::to_array<WeightTypeInfo>({
 });
 
 // Types of bare integer codes.
-inline constexpr auto kCodeTypes = std::to_array<WeightTypeInfo>({{WeightType::i8, "i8", 1, 1}});
+inline constexpr auto kCodeTypes = std::to_array<WeightTypeInfo>({{WeightType::i8, "i8", 1, 1}, {WeightType::code4, "code4", 2, 1}});
 
 constexpr const WeightTypeInfo& info(WeightType type) {
   for (const auto& entry : kCodeTypes)

@@ -9,10 +9,10 @@
 namespace quern::c {
 namespace {
 
-// Appending a field makes a struct longer; these then become `>=`.
+// What was appended since the first release makes a struct longer.
 static_assert(sizeof(quern_context_options) == kContextOptionsSize && sizeof(quern_context_info) == kContextInfoSize);
-static_assert(sizeof(quern_problem) == kProblemSize && sizeof(quern_plan_options) == kPlanOptionsSize);
-static_assert(sizeof(quern_plan_info) == kPlanInfoSize && sizeof(quern_launch_args) == kLaunchArgsSize);
+static_assert(sizeof(quern_problem) == kProblemSize + 16 && sizeof(quern_plan_options) == kPlanOptionsSize);
+static_assert(sizeof(quern_plan_info) == kPlanInfoSize && sizeof(quern_launch_args) == kLaunchArgsSize + 72);
 static_assert(sizeof(quern_launch_record) == kLaunchRecordSize);
 
 template <class Cpp>
@@ -30,7 +30,7 @@ static_assert(same(QUERN_OP_DEQUANTIZE, Op::dequantize) && same(QUERN_OP_MUL_MAT
 static_assert(same(QUERN_OP_TO_PLANAR, Op::to_planar) && same(QUERN_OP_TO_GGUF, Op::to_gguf));
 static_assert(same(QUERN_OP_OUT_PROD, Op::out_prod) && same(QUERN_OP_MUL_MAT_ID, Op::mul_mat_id));
 static_assert(same(QUERN_OP_QUANTIZE_ROWS_INT8, Op::quantize_rows_int8) && same(QUERN_OP_MATMUL_INT8_ROWS, Op::matmul_int8_rows) &&
-              std::size(kOps) == 8);
+              same(QUERN_OP_W4A4, Op::w4a4) && same(QUERN_OP_RPBH_QUANTIZE, Op::rpbh_quantize) && std::size(kOps) == 10);
 
 static_assert(same(QUERN_TYPE_F32, WeightType::f32) && same(QUERN_TYPE_F16, WeightType::f16) && same(QUERN_TYPE_BF16, WeightType::bf16));
 static_assert(same(QUERN_TYPE_Q4_0, WeightType::q4_0) && same(QUERN_TYPE_Q4_1, WeightType::q4_1) &&
@@ -47,7 +47,7 @@ static_assert(same(QUERN_TYPE_IQ4_XS, WeightType::iq4_xs) && same(QUERN_TYPE_IQ1
 static_assert(same(QUERN_TYPE_TQ1_0, WeightType::tq1_0) && same(QUERN_TYPE_TQ2_0, WeightType::tq2_0));
 static_assert(same(QUERN_TYPE_MXFP4, WeightType::mxfp4) && same(QUERN_TYPE_NVFP4, WeightType::nvfp4));
 static_assert(same(QUERN_TYPE_Q1_0, WeightType::q1_0) && same(QUERN_TYPE_Q2_0, WeightType::q2_0) && kWeightTypes.size() == 28);
-static_assert(same(QUERN_TYPE_I8, WeightType::i8) && kCodeTypes.size() == 1);
+static_assert(same(QUERN_TYPE_I8, WeightType::i8) && same(QUERN_TYPE_CODE4, WeightType::code4) && kCodeTypes.size() == 2);
 
 static_assert(same(QUERN_LAYOUT_GGUF, Layout::gguf) && same(QUERN_LAYOUT_PLANAR, Layout::planar));
 static_assert(same(QUERN_DTYPE_F32, DType::f32) && same(QUERN_DTYPE_F16, DType::f16) && same(QUERN_DTYPE_BF16, DType::bf16));
@@ -87,7 +87,7 @@ std::int64_t or_one(std::int64_t value) { return value == 0 ? 1 : value; }
 std::int64_t or_planned(std::int64_t value) { return value == 0 ? kAsPlanned : value; }
 
 Status set_enums(const quern_problem& in, Problem* out) {
-  QUERN_TRY(to_enum("problem: op", in.op, Op::matmul_int8_rows, &out->op));
+  QUERN_TRY(to_enum("problem: op", in.op, Op::rpbh_quantize, &out->op));
   QUERN_ASSIGN(out->type, to_weight_type(in.type));
   QUERN_ASSIGN(out->layout, to_layout(in.layout));
   QUERN_TRY(to_enum("problem: x_type", in.x_type, DType::bf16, &out->x_type));
@@ -100,6 +100,8 @@ Status set_flags(const quern_problem& in, Problem* out) {
   QUERN_TRY(to_bool("problem: x_transposed", in.x_transposed, &out->x_transposed));
   QUERN_TRY(to_bool("problem: scale", in.scale, &out->scale));
   QUERN_TRY(to_bool("problem: x_broadcast", in.x_broadcast, &out->x_broadcast));
+  QUERN_TRY(to_bool("problem: k_major", in.k_major, &out->k_major));
+  QUERN_TRY(to_bool("problem: fused", in.fused, &out->fused));
   return need_zero("problem: reserved", in.reserved);
 }
 
@@ -170,7 +172,7 @@ Result<Problem> to_problem(const quern_problem* caller) {
   out.m = in.m, out.n = in.n, out.k = in.k;
   out.batch2 = or_one(in.batch2), out.batch3 = or_one(in.batch3);
   out.ratio2 = or_one(in.ratio2), out.ratio3 = or_one(in.ratio3);
-  out.experts = or_one(in.experts), out.used = or_one(in.used);
+  out.experts = or_one(in.experts), out.used = or_one(in.used), out.block = or_one(in.block);
   return out;
 }
 
@@ -188,6 +190,7 @@ quern_problem from_problem(const Problem& problem) {
   out.batch2 = problem.batch2, out.batch3 = problem.batch3;
   out.ratio2 = problem.ratio2, out.ratio3 = problem.ratio3;
   out.experts = problem.experts, out.used = problem.used;
+  out.k_major = problem.k_major, out.fused = problem.fused, out.block = problem.block == 1 ? 0 : problem.block;
   return out;
 }
 
@@ -207,13 +210,18 @@ Result<LaunchArgs> to_launch_args(const quern_launch_args* caller) {
   QUERN_TRY(read_struct(caller, kLaunchArgsSize, "launch arguments", &in));
   QUERN_TRY(need_zero("launch arguments: reserved", in.reserved));
   LaunchArgs out;
-  out.w = {in.w.data,  or_planned(in.w.rows), or_planned(in.w.columns), in.w.row_bytes, in.w.stride2, in.w.stride3,
-           in.w.scale, in.w_row_scales};
+  out.w = {in.w.data,       or_planned(in.w.rows), or_planned(in.w.columns), in.w.row_bytes, in.w.stride2, in.w.stride3, in.w.scale,
+           in.w_row_scales, in.w_row_norms};
   out.x = {in.x.data, or_planned(in.x.rows), or_planned(in.x.columns), in.x.row_stride, in.x.stride2, in.x.stride3, in.x_row_scales};
   out.y = {in.y.data, or_planned(in.y.rows), or_planned(in.y.columns), in.y.row_stride, in.y.stride2, in.y.stride3, in.y_row_scales};
   out.bias = in.bias;
   out.workspace = in.workspace, out.workspace_bytes = in.workspace_bytes;
   out.ids = {in.ids.data, in.ids.row_stride};
+  QUERN_TRY(need_zero("launch arguments: rotation.reserved", in.rotation.reserved));
+  // Of a caller that knows no codebooks everything here is zero.
+  if (in.codebooks.x != nullptr || in.codebooks.w != nullptr)
+    out.codebooks = {in.codebooks.x, in.codebooks.w, in.codebooks.activation_scale, in.codebooks.weight_scale};
+  out.rotation = {in.rotation.permutation, in.rotation.signs, in.rotation.boundaries, in.rotation.codebook, in.rotation.epsilon};
   return out;
 }
 
