@@ -17,5 +17,9 @@ const Family& wgmma_t_family();
 const Family& quantize_rows_family();
 const Family& int8_dot_family();
 const Family& int8_mma_family();
+const Family& w4a4_pairs_family();
+const Family& w4a4_table_family();
+const Family& w4a4_register_family();
+const Family& w4a4_mma_family();
 
 }  // namespace quern

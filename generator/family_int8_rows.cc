@@ -4,7 +4,7 @@
 #include "generator/families.h"
 #include "generator/family_support.h"
 #include "generator/target_limits.h"
-#include "geometry/int8_rows.h"
+#include "geometry/code_rows.h"
 
 namespace quern {
 namespace {
@@ -51,8 +51,16 @@ class Int8Dot final : public Family {
 
   Status supports(const Problem& p, const Target& target) const override {
     QUERN_TRY(supports_integer_op(name(), p, Op::matmul_int8_rows));
-    const long long staged =
-        Int8DotGeometry{.k = static_cast<int>(p.k), .m = 1, .warps = 1, .lanes = 8, .rows = 1, .unroll = 1, .passes = 1}.shared_bytes();
+    const long long staged = CodeDotGeometry{.row_bytes = static_cast<int>(p.k),
+                                             .pieces = 1,
+                                             .table_bytes = 0,
+                                             .m = 1,
+                                             .warps = 1,
+                                             .lanes = 8,
+                                             .rows = 1,
+                                             .unroll = 1,
+                                             .passes = 1}
+                                 .shared_bytes();
     if (staged > limits_of(target).shared_bytes_per_block)
       return unsupported(name(), "a row of X takes " + std::to_string(staged) + " bytes of shared memory, the target has " +
                                      std::to_string(limits_of(target).shared_bytes_per_block));
@@ -79,22 +87,30 @@ class Int8Dot final : public Family {
 
   Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
     ConfigReader reader(config);
-    const Int8DotGeometry g = geometry_of(p, reader);
+    const CodeDotGeometry g = geometry_of(p, reader);
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
-    text.include("families/int8_rows.cuh").problem_types();
-    text.geometry(
-        "Int8DotGeometry",
-        {{"k", g.k}, {"m", g.m}, {"warps", g.warps}, {"lanes", g.lanes}, {"rows", g.rows}, {"unroll", g.unroll}, {"passes", g.passes}});
+    text.include("families/code_dot.cuh").problem_types();
+    text.geometry("CodeDotGeometry", {{"row_bytes", g.row_bytes},
+                                      {"pieces", g.pieces},
+                                      {"table_bytes", g.table_bytes},
+                                      {"m", g.m},
+                                      {"warps", g.warps},
+                                      {"lanes", g.lanes},
+                                      {"rows", g.rows},
+                                      {"unroll", g.unroll},
+                                      {"passes", g.passes}});
     if (!is_empty(p))
-      text.kernel(step("quern_int8_dot", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1, "quern::Int8Dot<Out, kGeometry>::run(args);");
+      text.kernel(step("quern_int8_dot", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+                  "quern::CodeDot<quern::Int8Codes, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }
 
  private:
-  static Int8DotGeometry geometry_of(const Problem& p, ConfigReader& reader) {
-    Int8DotGeometry g{};
-    g.k = static_cast<int>(p.k);
+  static CodeDotGeometry geometry_of(const Problem& p, ConfigReader& reader) {
+    CodeDotGeometry g{};
+    g.row_bytes = static_cast<int>(p.k);
+    g.pieces = 1;
     g.m = reader.take("m");
     g.warps = reader.take("warps");
     g.lanes = reader.take("lanes");
@@ -106,7 +122,7 @@ class Int8Dot final : public Family {
 
   static std::string check(const Problem& p, long long shared_limit, const Config& config) {
     ConfigReader reader(config);
-    const Int8DotGeometry g = geometry_of(p, reader);
+    const CodeDotGeometry g = geometry_of(p, reader);
     if (!reader.finish()) return "parameters do not match the family's";
     if (g.m > 1 && g.m > p.m) return "m is " + std::to_string(g.m) + ", needed at most the problem's " + std::to_string(p.m);
     if (g.rows * g.m > 32) return "rows * m is " + std::to_string(g.rows * g.m) + ", needed at most 32 accumulators";
@@ -148,19 +164,21 @@ class Int8Mma final : public Family {
 
   Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
     ConfigReader reader(config);
-    const Int8MmaGeometry g = geometry_of(p, reader);
+    const CodeMmaGeometry g = geometry_of(p, reader);
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
-    text.include("families/int8_mma.cuh").problem_types();
-    text.geometry("Int8MmaGeometry", {{"k", g.k}, {"warps", g.warps}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
-    if (!is_empty(p)) text.kernel(step("quern_int8_mma", g.grid(p.m, p.n), g.threads()), 1, "quern::Int8Mma<Out, kGeometry>::run(args);");
+    text.include("families/code_mma.cuh").problem_types();
+    text.geometry("CodeMmaGeometry", {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
+    if (!is_empty(p))
+      text.kernel(step("quern_int8_mma", g.grid(p.m, p.n), g.threads()), 1,
+                  "quern::CodeMma<quern::Int8Operands<kGeometry.row_bytes>, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }
 
  private:
-  static Int8MmaGeometry geometry_of(const Problem& p, ConfigReader& reader) {
-    Int8MmaGeometry g{};
-    g.k = static_cast<int>(p.k);
+  static CodeMmaGeometry geometry_of(const Problem& p, ConfigReader& reader) {
+    CodeMmaGeometry g{};
+    g.row_bytes = static_cast<int>(p.k);
     g.warps = reader.take("warps");
     g.frags_n = reader.take("frags_n");
     g.frags_m = reader.take("frags_m");
@@ -169,7 +187,7 @@ class Int8Mma final : public Family {
 
   static std::string check(const Problem& p, const Config& config) {
     ConfigReader reader(config);
-    const Int8MmaGeometry g = geometry_of(p, reader);
+    const CodeMmaGeometry g = geometry_of(p, reader);
     if (!reader.finish()) return "parameters do not match the family's";
     if (g.frags_n * g.frags_m > 16)
       return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most 16 accumulators";

@@ -82,13 +82,12 @@ Status validate_rotation(const Problem& p) {
 // Bare codes, no batches, and sums that fit 32 bits.
 Status validate_integer_op(const Problem& p) {
   const std::string op(to_string(p.op)), type(to_string(p.type));
-  const bool i8 = p.type == WeightType::i8, code4 = p.type == WeightType::code4;
   if (!is_integer(p.op)) {
-    if (!i8 && !code4) return {};
+    if (p.type != WeightType::i8 && p.type != WeightType::code4) return {};
     return invalid("problem: type is " + type + ", bare codes without a scale, which " + op + " does not take");
   }
   const bool packed = p.op == Op::w4a4, either = p.op == Op::rpbh_quantize;
-  if (!(either ? i8 || code4 : packed ? code4 : i8))
+  if (!takes_codes(p.op, p.type))
     return invalid("problem: type is " + type + ", " + op + " needs " + (either ? "i8 or code4" : packed ? "code4" : "i8"));
   if (p.batch2 != 1 || p.batch3 != 1)
     return invalid("problem: batch is " + std::to_string(p.batch2) + "," + std::to_string(p.batch3) + ", " + op + " needs 1,1");

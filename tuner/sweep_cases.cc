@@ -240,7 +240,8 @@ class CaseList {
           p.n = 64;
           p.k = 1024;
           p.accuracy = Accuracy::loose;
-          if (is_integer(op)) p.type = op == Op::w4a4 ? WeightType::code4 : WeightType::i8, p.n = has_code_output(op) ? 0 : 64;
+          if (is_integer(op))
+            p.type = takes_codes(op, WeightType::i8) ? WeightType::i8 : WeightType::code4, p.n = has_code_output(op) ? 0 : 64;
           if (!is_integer(op) && !has_decoder(p.type)) continue;
           for (const Family* f : options_.candidates.families(p, target_))
             if (std::find(out.begin(), out.end(), f) == out.end()) out.push_back(f);
@@ -397,7 +398,8 @@ std::vector<SweepCase> sweep_cases(const SweepOptions& options, const Target& ta
     if (!wanted(options.ops, op)) continue;
     if (is_integer(op)) {
       for (const WeightTypeInfo& type : kCodeTypes)
-        if (wanted(options.types, type.type) && wanted(options.layouts, Layout::planar)) list.add_integer(op, type.type);
+        if (takes_codes(op, type.type) && wanted(options.types, type.type) && wanted(options.layouts, Layout::planar))
+          list.add_integer(op, type.type);
       continue;
     }
     for (const WeightTypeInfo& type : kWeightTypes) {

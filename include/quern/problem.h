@@ -118,6 +118,11 @@ constexpr bool is_product(Op op) { return op == Op::mul_mat || op == Op::out_pro
 constexpr bool is_integer(Op op) {
   return op == Op::quantize_rows_int8 || op == Op::matmul_int8_rows || op == Op::w4a4 || op == Op::rpbh_quantize;
 }
+// Which types of codes an integer op takes.
+constexpr bool takes_codes(Op op, WeightType type) {
+  if (type == WeightType::i8) return op == Op::quantize_rows_int8 || op == Op::matmul_int8_rows || op == Op::rpbh_quantize;
+  return type == WeightType::code4 && (op == Op::w4a4 || op == Op::rpbh_quantize);
+}
 // Whether m counts rows of X.
 constexpr bool has_rows(Op op) { return is_product(op) || is_integer(op); }
 // Whether X is given as codes, so that x_type means nothing.

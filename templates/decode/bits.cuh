@@ -18,14 +18,19 @@ QUERN_FN u32 spread_pairs(u32 pairs) {
 struct NibbleTable {
   u32 word[4];
 };
-// Bytes for the low nibbles of q's four bytes, or for the high ones. A permute takes its indices from the nibbles of 16 bits, so a look-up
-// answers a low and a high nibble alternately; both halves of a table are asked, and bit 3 chooses.
-QUERN_FN u32 look_up_nibbles(const NibbleTable& table, u32 q, bool high) {
+// Bytes for q's eight nibbles in order, the low one of a byte first. A permute takes its indices from the nibbles of 16 bits; both halves
+// of a table are asked, and bit 3 chooses: 11 instructions for eight bytes.
+QUERN_FN void look_up_all(u32 (&bytes)[2], const NibbleTable& table, u32 q) {
   u32 index = q & 0x77777777u, choice = (q >> 1 & 0x44444444u) | 0x32103210u;
-  u32 first = ptx::prmt(ptx::prmt(table.word[0], table.word[1], index), ptx::prmt(table.word[2], table.word[3], index), choice);
+  bytes[0] = ptx::prmt(ptx::prmt(table.word[0], table.word[1], index), ptx::prmt(table.word[2], table.word[3], index), choice);
   index >>= 16, choice >>= 16;
-  u32 second = ptx::prmt(ptx::prmt(table.word[0], table.word[1], index), ptx::prmt(table.word[2], table.word[3], index), choice);
-  return ptx::prmt(first, second, high ? 0x7531u : 0x6420u);
+  bytes[1] = ptx::prmt(ptx::prmt(table.word[0], table.word[1], index), ptx::prmt(table.word[2], table.word[3], index), choice);
+}
+// Bytes for the low nibbles of q's four bytes, or for the high ones.
+QUERN_FN u32 look_up_nibbles(const NibbleTable& table, u32 q, bool high) {
+  u32 bytes[2];
+  look_up_all(bytes, table, q);
+  return ptx::prmt(bytes[0], bytes[1], high ? 0x7531u : 0x6420u);
 }
 
 }  // namespace quern::decode

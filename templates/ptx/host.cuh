@@ -128,11 +128,14 @@ QUERN_FN i32 dp2a(u32 a, u32 b, int first, i32 c) {
 }
 QUERN_FN i32 dp2a_lo_ss(u32 a, u32 b, i32 c) { return dp2a<i8>(a, b, 0, c); }
 QUERN_FN i32 dp2a_hi_su(u32 a, u32 b, i32 c) { return dp2a<u8>(a, b, 2, c); }
-// Byte permute: byte i of the result is byte (selector nibble i) of {b,a}; selectors 0..7 only.
+// Byte permute: byte i of the result is byte (selector nibble i) of {b,a}, for nibbles 8..15 eight copies of its sign bit.
 QUERN_FN u32 prmt(u32 a, u32 b, u32 selector) {
   const u64 bytes = static_cast<u64>(b) << 32 | a;
   u32 r = 0;
-  for (int i = 0; i < 4; ++i) r |= static_cast<u32>(bytes >> ((selector >> (4 * i) & 7u) * 8) & 0xffu) << (8 * i);
+  for (int i = 0; i < 4; ++i) {
+    const u32 nibble = selector >> (4 * i), byte = static_cast<u32>(bytes >> ((nibble & 7u) * 8)) & 0xffu;
+    r |= ((nibble & 8u) != 0 ? (byte >> 7) * 0xffu : byte) << (8 * i);
+  }
   return r;
 }
 // Low 32 bits of {high,low} >> shift; shift 0..31.

@@ -134,6 +134,24 @@ TEST_F(CompileOnly, TheIntegerRowsOnEveryArchitecture) {
   compile_all();
 }
 
+// Every way to look indices up, by decode rows and more, row-major and k-major.
+TEST_F(CompileOnly, W4a4OnEveryArchitecture) {
+  int turn = 0;
+  for (const Target& target : kArchitectures) {
+    Problem p{.op = Op::w4a4, .type = WeightType::code4, .n = 14336, .k = 1024, .accuracy = Accuracy::exact};
+    for (const char* family : {"w4a4_pairs", "w4a4_table", "w4a4_register", "w4a4_mma"}) {
+      p.m = std::string_view(family) == "w4a4_mma" ? 33 : ++turn % 3 ? 1 : 4;
+      p.k_major = turn % 2 == 0, p.bias = p.fused = turn % 3 == 0, p.y_type = turn % 2 ? DType::bf16 : DType::f16;
+      if (target.sm >= 80 || std::string_view(family) != "w4a4_mma") add_default(p, target, family);
+    }
+    p.m = 1, p.k_major = false;
+    EXPECT_EQ(default_config(p, target).family, "w4a4_register");
+    p.m = 9;
+    EXPECT_EQ(default_config(p, target).family, target.sm < 80 ? "w4a4_register" : "w4a4_mma");
+  }
+  compile_all();
+}
+
 // Routed rows by tensor cores: each type, the architectures rotating.
 TEST_F(CompileOnly, TheDefaultRoutedGemmOfEveryType) {
   const auto types = test::decodable_types();

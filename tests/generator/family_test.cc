@@ -67,7 +67,8 @@ TEST(Families, AreSimplestFirstUniqueAndFound) {
     EXPECT_EQ(find_family(family->name()), family);
   }
   EXPECT_EQ(names, (std::vector<std::string_view>{"generic", "dequantize", "repack", "gemv_f32", "gemv_q8", "gemm", "wgmma", "gemm_t",
-                                                  "wgmma_t", "quantize_rows", "int8_dot", "int8_mma"}));
+                                                  "wgmma_t", "quantize_rows", "int8_dot", "int8_mma", "w4a4_pairs", "w4a4_table",
+                                                  "w4a4_register", "w4a4_mma"}));
   EXPECT_EQ(find_family("gem"), nullptr);
   EXPECT_EQ(find_family(""), nullptr);
 }

@@ -98,7 +98,7 @@ TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
   EXPECT_EQ(error_of("mul_mat"), "problem: found 'mul_mat', needed 'OP TYPE [LAYOUT] n=N k=K [...]'");
   EXPECT_EQ(error_of("matmul q4_0 k=32"),
             "problem: found op 'matmul', needed one of dequantize mul_mat to_planar to_gguf out_prod mul_mat_id quantize_rows_int8 "
-            "matmul_int8_rows");
+            "matmul_int8_rows w4a4 rpbh_quantize");
   EXPECT_EQ(error_of("mul_mat q4_9 k=32"), "problem: found weight type 'q4_9', needed a GGUF type name such as q4_0");
   EXPECT_EQ(error_of("mul_mat q4_0 row k=32"), "problem: found 'row', needed name=value, gguf or planar");
   EXPECT_EQ(error_of("mul_mat q4_0 z=1 k=32"),
@@ -243,7 +243,41 @@ TEST(Problem, IntegerOpsTakeCodesAndNothingElse) {
   EXPECT_EQ(changed(quantize, [](Problem& p) { p.k = 2046; }), "problem: k is 2046, quantize_rows_int8 needs a multiple of 4");
   EXPECT_EQ(changed(quantize, [](Problem& p) { p.n = 5; }), "problem: n is 5, quantize_rows_int8 has no weights and needs 0");
   EXPECT_EQ(changed(rows, [](Problem& p) { p.op = Op::mul_mat; }),
-            "problem: type is i8, bare codes without a scale, which only quantize_rows_int8 and matmul_int8_rows take");
+            "problem: type is i8, bare codes without a scale, which mul_mat does not take");
+}
+
+TEST(Problem, PackedCodesHaveTheirOwnFields) {
+  const auto error_of_problem = [](const Problem& p) {
+    const auto status = validate(p);
+    return status ? std::string() : status.error().message;
+  };
+  const Problem w4a4{.op = Op::w4a4,
+                     .type = WeightType::code4,
+                     .m = 3,
+                     .n = 129,
+                     .k = 128,
+                     .y_type = DType::f16,
+                     .bias = true,
+                     .k_major = true,
+                     .fused = true};
+  EXPECT_EQ(error_of_problem(w4a4), "");
+  EXPECT_EQ(parse_problem(to_string(w4a4)).value(), canonical(w4a4));
+  // One rounding and two are the same where nothing is added.
+  EXPECT_EQ(parse_problem("w4a4 code4 m=1 n=3 k=64 fused=1").value(), parse_problem("w4a4 code4 m=1 n=3 k=64").value());
+
+  const auto changed = [&](Problem p, auto change) {
+    change(p);
+    return error_of_problem(p);
+  };
+  EXPECT_EQ(changed(w4a4, [](Problem& p) { p.type = WeightType::i8; }), "problem: type is i8, w4a4 needs code4");
+  EXPECT_EQ(changed(w4a4, [](Problem& p) { p.k = 96; }), "problem: k is 96, w4a4 needs a multiple of 64");
+  EXPECT_EQ(changed(w4a4, [](Problem& p) { p.k = 131072; }), "problem: k is 131072, w4a4 needs at most 131071");
+  EXPECT_EQ(changed(w4a4, [](Problem& p) { p.batch3 = 2; }), "problem: batch is 1,2, w4a4 needs 1,1");
+  EXPECT_EQ(changed(w4a4, [](Problem& p) { p.block = 64; }), "problem: a block is asked for, which w4a4 does not have");
+  EXPECT_EQ(error_of_problem({.op = Op::mul_mat, .k = 32, .k_major = true}),
+            "problem: a k-major W is asked for, which mul_mat does not have");
+  EXPECT_EQ(error_of_problem({.op = Op::mul_mat, .k = 32, .fused = true}),
+            "problem: a fused epilogue is asked for, which mul_mat does not have");
 }
 
 }  // namespace

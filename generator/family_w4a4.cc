@@ -1,0 +1,251 @@
+// w4a4: packed 4-bit indices times packed 4-bit indices through two codebooks, exactly. Three families of dot products differ in how W's
+// indices are looked up: register (byte permutes), table (16 entries in shared memory), pairs (256 entries in shared memory). Each takes
+// every M, N, K and alignment, on every architecture, row-major or k-major. w4a4_mma multiplies more rows by int8 tensor cores.
+#include <algorithm>
+
+#include "generator/families.h"
+#include "generator/family_support.h"
+#include "generator/target_limits.h"
+#include "geometry/code_rows.h"
+
+namespace quern {
+namespace {
+
+constexpr int kPieces = 2;  // a chunk of packed indices stands for two pieces of codes
+constexpr int kExpandThreads = 256;
+
+Status supports_w4a4(std::string_view family, const Problem& p) {
+  if (p.op == Op::w4a4) return {};
+  return unsupported(family, "op is " + std::string(to_string(p.op)) + ", needed w4a4");
+}
+
+int row_bytes(const Problem& p) { return static_cast<int>(p.k / 2); }
+
+// The kernel's names for the output's type and for what becomes of a sum.
+std::string epilogue(const Problem& p) {
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
+  return std::string("quern::CodebookEpilogue<Y, ") + flag(p.bias) + ", " + flag(p.fused) + ">";
+}
+
+struct Lookup {
+  const char* family;
+  const char* entry;
+  const char* codebook;  // in templates/families/codebook.cuh
+  int table_bytes;       // its kBytes
+};
+
+class W4a4Dot final : public Family {
+ public:
+  explicit W4a4Dot(const Lookup& lookup) : lookup_(lookup) {}
+  std::string_view name() const override { return lookup_.family; }
+
+  Status supports(const Problem& p, const Target& target) const override {
+    QUERN_TRY(supports_w4a4(name(), p));
+    const long long needed = p.k_major ? k_major(p, 1, 1).shared_bytes() : rows(p, 1).shared_bytes();
+    if (needed > limits_of(target).shared_bytes_per_block)
+      return unsupported(name(), "a row of X takes " + std::to_string(needed) + " bytes of shared memory, the target has " +
+                                     std::to_string(limits_of(target).shared_bytes_per_block));
+    return supports_grid(name(), p.m * p.n);
+  }
+
+  SearchSpace space(const Problem& p, const Target& target) const override {
+    return p.k_major ? k_major_space(p, target) : rows_space(p, target);
+  }
+
+  Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
+    ConfigReader reader(config);
+    SourceText text(name(), p);
+    text.include(p.k_major ? "families/k_major_dot.cuh" : "families/code_dot.cuh").include("families/codebook.cuh").problem_types();
+    const std::string codebook = std::string("quern::") + lookup_.codebook;
+    if (p.k_major) {
+      const KMajorGeometry g = k_major(p, reader.take("m"), reader.take("warps"));
+      QUERN_TRY(reader.finish());
+      text.geometry("KMajorGeometry", {{"row_bytes", g.row_bytes}, {"table_bytes", g.table_bytes}, {"m", g.m}, {"warps", g.warps}});
+      if (!is_empty(p))
+        text.kernel(step(lookup_.entry, g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+                    "quern::KMajorDot<" + codebook + ", " + epilogue(p) + ", kGeometry>::run(args);");
+      return std::move(text).finish(0, Accuracy::exact);
+    }
+    const CodeDotGeometry g = geometry_of(p, reader);
+    QUERN_TRY(reader.finish());
+    text.geometry("CodeDotGeometry", {{"row_bytes", g.row_bytes},
+                                      {"pieces", g.pieces},
+                                      {"table_bytes", g.table_bytes},
+                                      {"m", g.m},
+                                      {"warps", g.warps},
+                                      {"lanes", g.lanes},
+                                      {"rows", g.rows},
+                                      {"unroll", g.unroll},
+                                      {"passes", g.passes}});
+    if (!is_empty(p))
+      text.kernel(step(lookup_.entry, g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+                  "quern::CodeDot<quern::IndexCodes<" + codebook + ">, " + epilogue(p) + ", kGeometry>::run(args);");
+    return std::move(text).finish(0, Accuracy::exact);
+  }
+
+ private:
+  CodeDotGeometry rows(const Problem& p, int m) const {
+    return {.row_bytes = row_bytes(p),
+            .pieces = kPieces,
+            .table_bytes = lookup_.table_bytes,
+            .m = m,
+            .warps = 1,
+            .lanes = 8,
+            .rows = 1,
+            .unroll = 1,
+            .passes = 1};
+  }
+  KMajorGeometry k_major(const Problem& p, int m, int warps) const {
+    return {.row_bytes = row_bytes(p), .table_bytes = lookup_.table_bytes, .m = m, .warps = warps};
+  }
+  CodeDotGeometry geometry_of(const Problem& p, ConfigReader& reader) const {
+    CodeDotGeometry g = rows(p, reader.take("m"));
+    g.warps = reader.take("warps");
+    g.lanes = reader.take("lanes");
+    g.rows = reader.take("rows");
+    g.unroll = reader.take("unroll");
+    g.passes = reader.take("passes");
+    return g;
+  }
+
+  SearchSpace rows_space(const Problem& p, const Target& target) const {
+    const long long limit = limits_of(target).shared_bytes_per_block;
+    std::vector<Parameter> parameters{{"m", {1, 2, 3, 4, 5, 6, 7, 8}, 1}, {"warps", {1, 2, 4, 8}, 4},
+                                      {"lanes", {4, 8, 16, 32}, 4},       {"rows", {1, 2, 4}, 1},
+                                      {"unroll", {1, 2, 4}, 1},           {"passes", {1, 2, 4, 8, 16}, 1}};
+    Constraint constraint = [this, p, limit](const Config& config) { return check_rows(p, limit, config); };
+    DefaultChooser choose{lookup_.family, parameters, constraint};
+    choose.wish("m", std::clamp<std::int64_t>(p.m, 1, 8));
+    for (const int lanes : {8, 16, 32}) choose.wish("lanes", lanes);
+    choose.wish("rows", 2);
+    if (p.m > 2) choose.wish("rows", 4);  // X's codes are twice the bytes of W's indices: four rows of W share them
+    choose.wish("unroll", 2);
+    choose.wish("passes", 4);
+    return {lookup_.family, std::move(parameters), {constraint}};
+  }
+  std::string check_rows(const Problem& p, long long shared_limit, const Config& config) const {
+    ConfigReader reader(config);
+    const CodeDotGeometry g = geometry_of(p, reader);
+    if (!reader.finish()) return "parameters do not match the family's";
+    if (g.m > 1 && g.m > p.m) return "m is " + std::to_string(g.m) + ", needed at most the problem's " + std::to_string(p.m);
+    if (g.rows * g.m > 32) return "rows * m is " + std::to_string(g.rows * g.m) + ", needed at most 32 accumulators";
+    if (g.rows * g.unroll > 8) return "rows * unroll is " + std::to_string(g.rows * g.unroll) + ", needed at most 8 chunks in registers";
+    // At least half of the lanes that share a row must have a chunk of it.
+    if (g.lanes > 4 && g.lanes > 2 * g.chunks())
+      return "lanes is " + std::to_string(g.lanes) + ", needed at most twice the row's " + std::to_string(g.chunks()) + " chunks";
+    if (g.unroll > 1 && g.lanes * g.unroll > g.chunks())
+      return "unroll is " + std::to_string(g.unroll) + ", needed no more than the row's chunks give each lane";
+    if (g.passes > 1 && g.blocks_n(p.n) < 128) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 128 blocks";
+    return check_shared(g.shared_bytes(), shared_limit);
+  }
+
+  SearchSpace k_major_space(const Problem& p, const Target& target) const {
+    const long long limit = limits_of(target).shared_bytes_per_block;
+    std::vector<Parameter> parameters{{"m", {1, 2, 3, 4, 5, 6, 7, 8}, 1}, {"warps", {1, 2, 4, 8, 16}, 1}};
+    Constraint constraint = [this, p, limit](const Config& config) { return check_k_major(p, limit, config); };
+    DefaultChooser choose{lookup_.family, parameters, constraint};
+    choose.wish("m", std::clamp<std::int64_t>(p.m, 1, 8));
+    for (const int warps : {2, 4, 8, 16}) choose.wish("warps", warps);
+    return {lookup_.family, std::move(parameters), {constraint}};
+  }
+  std::string check_k_major(const Problem& p, long long shared_limit, const Config& config) const {
+    ConfigReader reader(config);
+    const KMajorGeometry g = k_major(p, reader.take("m"), reader.take("warps"));
+    if (!reader.finish()) return "parameters do not match the family's";
+    if (g.m > 1 && g.m > p.m) return "m is " + std::to_string(g.m) + ", needed at most the problem's " + std::to_string(p.m);
+    if (g.warps > 1 && g.warps > g.steps())
+      return "warps is " + std::to_string(g.warps) + ", needed at most the " + std::to_string(g.steps()) + " steps along k";
+    return check_shared(g.shared_bytes(), shared_limit);
+  }
+
+  static std::string check_shared(long long bytes, long long limit) {
+    if (bytes <= limit) return {};
+    return "shared memory is " + std::to_string(bytes) + " bytes, needed at most " + std::to_string(limit);
+  }
+
+  Lookup lookup_;
+};
+
+// More rows of X than the dot products should read W for.
+class W4a4Mma final : public Family {
+ public:
+  std::string_view name() const override { return "w4a4_mma"; }
+
+  Status supports(const Problem& p, const Target& target) const override {
+    QUERN_TRY(supports_w4a4(name(), p));
+    if (!limits_of(target).tensor_cores_bf16)
+      return unsupported(name(), "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k32");
+    if (p.m <= 8) return unsupported(name(), "m is " + std::to_string(p.m) + ", needed more than 8");
+    QUERN_TRY(supports_grid(name(), ceil_div(p.m * (row_bytes(p) / kChunkBytes), kExpandThreads)));
+    return supports_grid(name(), (p.m / 8 + 1) * (p.n / 16 + 1));
+  }
+
+  SearchSpace space(const Problem& p, const Target&) const override {
+    std::vector<Parameter> parameters{{"warps", {1, 2, 4, 8}, 4}, {"frags_n", {1, 2}, 1}, {"frags_m", {1, 2, 4, 8}, 2}};
+    Constraint constraint = [p](const Config& config) { return check(p, config); };
+    DefaultChooser choose{"w4a4_mma", parameters, constraint};
+    if (p.m > 16) choose.wish("frags_m", 4);
+    return {"w4a4_mma", std::move(parameters), {constraint}};
+  }
+
+  Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
+    ConfigReader reader(config);
+    const CodeMmaGeometry g = geometry_of(p, reader);
+    QUERN_TRY(reader.finish());
+    SourceText text(name(), p);
+    text.include("families/code_mma.cuh").problem_types();
+    text.geometry("CodeMmaGeometry", {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
+    if (is_empty(p)) return std::move(text).finish(0, Accuracy::exact);
+    const long long chunks = p.m * (g.row_bytes / kChunkBytes);
+    text.kernel(step("quern_w4a4_codes", ceil_div(chunks, kExpandThreads), kExpandThreads), 1,
+                "quern::expand_codes<kGeometry.row_bytes, " + std::to_string(kExpandThreads) + ">(args);");
+    text.kernel(overlapping(step("quern_w4a4_mma", g.grid(p.m, p.n), g.threads())), 1,
+                "quern::CodeMma<quern::IndexOperands<kGeometry.row_bytes, " + std::string(p.k_major ? "true" : "false") + ">, " +
+                    epilogue(p) + ", kGeometry>::run(args);");
+    return std::move(text).finish(static_cast<std::size_t>(p.m * p.k), Accuracy::exact);
+  }
+
+ private:
+  static CodeMmaGeometry geometry_of(const Problem& p, ConfigReader& reader) {
+    CodeMmaGeometry g{};
+    g.row_bytes = row_bytes(p);
+    g.warps = reader.take("warps");
+    g.frags_n = reader.take("frags_n");
+    g.frags_m = reader.take("frags_m");
+    return g;
+  }
+
+  static std::string check(const Problem& p, const Config& config) {
+    ConfigReader reader(config);
+    const CodeMmaGeometry g = geometry_of(p, reader);
+    if (!reader.finish()) return "parameters do not match the family's";
+    if (g.frags_n * g.frags_m > 8)
+      return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most 8: X's next codes take as many registers";
+    if (g.frags_m > 2 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";
+    return {};
+  }
+};
+
+}  // namespace
+
+const Family& w4a4_pairs_family() {
+  static const W4a4Dot family({"w4a4_pairs", "quern_w4a4_pairs", "PairCodebook", 512});
+  return family;
+}
+
+const Family& w4a4_table_family() {
+  static const W4a4Dot family({"w4a4_table", "quern_w4a4_table", "TableCodebook", 16});
+  return family;
+}
+
+const Family& w4a4_register_family() {
+  static const W4a4Dot family({"w4a4_register", "quern_w4a4_register", "RegisterCodebook", 0});
+  return family;
+}
+
+const Family& w4a4_mma_family() {
+  static const W4a4Mma family;
+  return family;
+}
+
+}  // namespace quern

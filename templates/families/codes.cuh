@@ -1,0 +1,92 @@
+// Rows of integer codes: how they are loaded, and what becomes of the exact sum of their products.
+#pragma once
+
+#include "decode/view.cuh"
+#include "families/element.cuh"
+#include "geometry/code_rows.h"
+
+namespace quern {
+
+// Sixteen bytes of a row.
+struct Chunk {
+  u32 word[4];
+};
+// Chunk c of a row of kLength bytes whose address is a multiple of kAlign; what lies past the row's end is zero and not read.
+template <int kLength, int kAlign>
+QUERN_FN Chunk load_chunk(const u8* row, int c) {
+  constexpr int kWhole = kLength / kChunkBytes, kTail = kLength % kChunkBytes;
+  Chunk chunk{};
+  const u8* p = row + c * kChunkBytes;
+  if (c < kWhole) {
+    load_words<kAlign>(chunk.word, p);
+  } else if (kTail != 0 && c == kWhole) {
+    QUERN_UNROLL
+    for (int i = 0; i < kTail; ++i) chunk.word[i / 4] |= static_cast<u32>(ptx::load_stream(p + i)) << (8 * (i % 4));
+  }
+  return chunk;
+}
+
+// Runs Body's widest form that the addresses allow: rows may start anywhere and be of any length.
+template <class Body>
+QUERN_FN void run_by_alignment(const KernelArgs& args, u64 addresses) {
+  if (addresses % 16 == 0)
+    Body::template run_aligned<16>(args);
+  else if (addresses % 4 == 0)
+    Body::template run_aligned<4>(args);
+  else
+    Body::template run_aligned<1>(args);
+}
+QUERN_FN u64 w_addresses(const KernelArgs& args) { return reinterpret_cast<u64>(args.w) | static_cast<u64>(args.w_row_bytes); }
+QUERN_FN u64 x_addresses(const KernelArgs& args) { return reinterpret_cast<u64>(args.x) | static_cast<u64>(args.ldx); }
+
+// Sums kCount values over the kLanes lanes of a group and leaves each total with one lane: while a lane has several, it gives half of them
+// to its partner and keeps the other half, so that 32 totals over 32 lanes take 31 shuffles, where a butterfly each would take 160. The
+// lane's totals are then values[0..kKept), of numbers first() and up; where lanes outnumber values only those that owns() says may write.
+template <int kLanes, int kCount>
+struct ScatteredSums {
+  static constexpr int padded() {
+    int size = 1;
+    while (size < kCount) size *= 2;
+    return size;
+  }
+  static constexpr int kPadded = padded(), kKept = kPadded > kLanes ? kPadded / kLanes : 1;
+  static constexpr int kCopies = kPadded < kLanes ? kLanes / kPadded : 1;  // lanes that end with the same total
+  i32 values[kPadded];
+
+  QUERN_FN void reduce() {
+    QUERN_UNROLL
+    for (int mask = kLanes / 2; mask >= kCopies; mask /= 2) {
+      int half = kPadded * mask / kLanes;
+      bool upper = (ptx::lane() & mask) != 0;
+      QUERN_UNROLL
+      for (int i = 0; i < kPadded / 2; ++i) {
+        if (i >= half) continue;
+        i32 sent = upper ? values[i] : values[i + half], kept = upper ? values[i + half] : values[i];
+        values[i] = kept + ptx::shuffle_xor(sent, mask);
+      }
+    }
+    QUERN_UNROLL
+    for (int mask = kCopies / 2; mask > 0; mask /= 2) values[0] += ptx::shuffle_xor(values[0], mask);
+  }
+  static QUERN_FN int first() { return ptx::lane() % kLanes / kCopies * kKept; }
+  static QUERN_FN bool owns() { return ptx::lane() % kCopies == 0; }
+};
+
+// Codes that are what is stored.
+struct Int8Codes {
+  static constexpr int kPieces = 1;
+  QUERN_FN Int8Codes(const KernelArgs&, u8*, int) {}
+  QUERN_FN Chunk x_piece(const Chunk& chunk, int) const { return chunk; }
+  QUERN_FN Chunk w_piece(const Chunk& chunk, int) const { return chunk; }
+};
+
+// matmul_int8_rows: three operations, each rounded once, then the output's rounding.
+template <class Out>
+struct Int8Epilogue {
+  static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) {
+    f32 scale = ptx::mul(ptx::load_cached(args.x_scales + m), ptx::load_cached(args.w_scales + n));
+    Out::store(args, m, n, ptx::mul(static_cast<f32>(sum), scale));
+  }
+};
+
+}  // namespace quern

@@ -1,0 +1,70 @@
+// Shapes of the products of rows of codes: what a block and a warp cover. Host code launches by it, the kernel is compiled with it. A chunk
+// is 16 bytes of a row, one load; a piece is 16 codes, one byte each: a chunk of int8 codes is one piece, a chunk of packed 4-bit indices
+// stands for two.
+#pragma once
+
+#include "geometry/limits.h"
+
+namespace quern {
+
+inline constexpr int kChunkBytes = 16;
+
+// By dot products.
+struct CodeDotGeometry {
+  int row_bytes;    // of a row of W: a constant, so that the loop along it unrolls into loads at fixed offsets
+  int pieces;       // per chunk
+  int table_bytes;  // of a look-up table in shared memory
+  int m;            // rows of X per block, 1..8: accumulators live in registers
+  int warps;        // per block
+  int lanes;        // lanes that share a row of W: 8, 16 or 32
+  int rows;         // rows of W per lane group: each piece of X loaded serves so many
+  int unroll;       // chunks per row in flight
+  int passes;       // row groups that one block works through; its X is staged once
+
+  constexpr int chunks() const { return static_cast<int>(ceil_div(row_bytes, kChunkBytes)); }
+  constexpr int threads() const { return warps * kWarpLanes; }
+  constexpr int rows_per_warp() const { return rows * (kWarpLanes / lanes); }
+  constexpr int rows_per_block() const { return warps * rows_per_warp(); }
+  constexpr long long row_groups(long long n) const { return ceil_div(n, rows_per_block()); }
+  constexpr long long blocks_n(long long n) const { return ceil_div(row_groups(n), passes); }
+  constexpr long long grid(long long rows_of_x, long long n) const { return ceil_div(rows_of_x, m) * blocks_n(n); }
+  constexpr long long staged_bytes() const { return static_cast<long long>(m) * chunks() * pieces * kChunkBytes; }
+  constexpr long long shared_bytes() const { return staged_bytes() + table_bytes; }
+};
+
+// By dot products where W is k-major: a lane has four neighbouring columns of the stored matrix, which are rows of W, and the warps of a
+// block share the bytes along K. A step is 8 bytes of each, one piece of X.
+struct KMajorGeometry {
+  int row_bytes;
+  int table_bytes;
+  int m;
+  int warps;
+
+  static constexpr int kColumns = 4 * kWarpLanes, kStepBytes = 8;
+  constexpr int steps() const { return row_bytes / kStepBytes; }
+  constexpr int threads() const { return warps * kWarpLanes; }
+  constexpr long long blocks_n(long long n) const { return ceil_div(n, kColumns); }
+  constexpr long long grid(long long rows_of_x, long long n) const { return ceil_div(rows_of_x, m) * blocks_n(n); }
+  constexpr long long staged_bytes() const { return static_cast<long long>(m) * steps() * kChunkBytes; }
+  constexpr long long sums_bytes() const { return 4LL * warps * kColumns * m; }  // take the place of what was staged
+  constexpr long long table_offset() const { return staged_bytes() > sums_bytes() ? staged_bytes() : sums_bytes(); }
+  constexpr long long shared_bytes() const { return table_offset() + table_bytes; }
+};
+
+// On tensor cores: rows of W are their 16 rows, rows of X their 8 columns.
+struct CodeMmaGeometry {
+  int row_bytes;
+  int warps;    // per block, side by side along N
+  int frags_n;  // 16 rows of W each, per warp
+  int frags_m;  // 8 rows of X each
+
+  static constexpr int kSegment = 64;  // bytes of a row of W in one step: four lanes, a chunk each
+  constexpr int segments() const { return static_cast<int>(ceil_div(row_bytes, kSegment)); }
+  constexpr int threads() const { return warps * kWarpLanes; }
+  constexpr int tile_n() const { return 16 * frags_n * warps; }
+  constexpr int tile_m() const { return 8 * frags_m; }
+  constexpr long long blocks_n(long long n) const { return ceil_div(n, tile_n()); }
+  constexpr long long grid(long long m, long long n) const { return ceil_div(m, tile_m()) * blocks_n(n); }
+};
+
+}  // namespace quern
