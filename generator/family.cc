@@ -8,9 +8,10 @@
 namespace quern {
 
 std::span<const Family* const> families() {
-  static const std::array<const Family*, 12> kFamilies{&generic_family(), &dequantize_family(),    &repack_family(),   &gemv_f32_family(),
-                                                       &gemv_q8_family(), &gemm_family(),          &wgmma_family(),    &gemm_t_family(),
-                                                       &wgmma_t_family(), &quantize_rows_family(), &int8_dot_family(), &int8_mma_family()};
+  static const std::array<const Family*, 13> kFamilies{
+      &generic_family(),       &dequantize_family(), &repack_family(),  &gemv_f32_family(), &gemv_q8_family(),
+      &gemm_family(),          &wgmma_family(),      &gemm_t_family(),  &wgmma_t_family(),  &quantize_rows_family(),
+      &rpbh_quantize_family(), &int8_dot_family(),   &int8_mma_family()};
   return kFamilies;
 }
 
