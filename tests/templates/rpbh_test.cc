@@ -162,19 +162,24 @@ TEST_F(Rpbh, AnIndexOutsideTheRowIsTheLastOne) {
 
 // 2^24 and ones: added up one by one every one is lost. In the definition's order those of columns 1, 257, 513, ... meet in a partial sum,
 // those of columns 1, 33, 65, ... in the tree, and both come to 2^24 as 8; those of columns 1, 2, 4, ... come to it singly, and are lost.
+// The squares of 0.1 and 0.2 are added by a fused multiply-add.
 TEST_F(Rpbh, TheSumOfSquaresHasOneOrderForEveryConfig) {
   const std::int64_t k = 2048;
-  std::vector<float> x(k, 0.0f), tree(k, 0.0f), sparse(k, 0.0f);
+  std::vector<float> x(k, 0.0f), tree(k, 0.0f), sparse(k, 0.0f), fused(k, 0.0f);
   x[0] = tree[0] = sparse[0] = 4096;
   for (std::size_t i = 0; i < 8; ++i) x[1 + 256 * i] = 1;
   for (std::size_t i = 0; i < 8; ++i) tree[1 + 32 * i] = 1;
   for (std::size_t i = 1; i < 256; i *= 2) sparse[i] = 1;
+  fused[0] = 0.1f, fused[256] = 0.2f;
   std::vector<float> all = x;
   all.insert(all.end(), tree.begin(), tree.end());
   all.insert(all.end(), sparse.begin(), sparse.end());
-  const Problem p = problem(WeightType::code4, 3, k, 64);
-  const std::vector<float> right{std::sqrt(0x1p24f + 8), std::sqrt(0x1p24f + 8), 4096};
+  all.insert(all.end(), fused.begin(), fused.end());
+  const Problem p = problem(WeightType::code4, 4, k, 64);
+  const std::vector<float> right{std::sqrt(0x1p24f + 8), std::sqrt(0x1p24f + 8), 4096, std::sqrt(std::fma(0.2f, 0.2f, 0.1f * 0.1f))};
   ASSERT_NE(right[0], 4096);
+  volatile float square = 0.2f * 0.2f;
+  ASSERT_NE(right[3], std::sqrt(square + 0.1f * 0.1f));
   const auto configs = space(p).enumerate();
   ASSERT_EQ(configs.size(), 10u);
   for (const Config& config : configs) EXPECT_EQ(quantize(p, config, all, Operands(k)).norms, right) << to_string(config);
