@@ -27,7 +27,7 @@ struct RpbhQuantize {
   }
 
  private:
-  // Where to fetch the row's elements from. In memory the 32 of a warp would lie in as many lines.
+  // Where to fetch the row's elements from. A permutation scatters a warp's 32 over most lines of a row.
   static QUERN_FN const X* stage(X* staged, const X* row) {
     if constexpr (G.staged == 0) return row;
     for (int c = ptx::thread_x(); c < G.k; c += G.threads) staged[c] = ptx::load_cached(row + c);
