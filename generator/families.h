@@ -15,6 +15,7 @@ const Family& wgmma_family();
 const Family& gemm_t_family();
 const Family& wgmma_t_family();
 const Family& quantize_rows_family();
+const Family& rpbh_quantize_family();
 const Family& int8_dot_family();
 const Family& int8_mma_family();
 const Family& w4a4_pairs_family();

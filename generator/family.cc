@@ -8,10 +8,10 @@
 namespace quern {
 
 std::span<const Family* const> families() {
-  static const std::array<const Family*, 16> kFamilies{
-      &generic_family(),    &dequantize_family(), &repack_family(),        &gemv_f32_family(),      &gemv_q8_family(),  &gemm_family(),
-      &wgmma_family(),      &gemm_t_family(),     &wgmma_t_family(),       &quantize_rows_family(), &int8_dot_family(), &int8_mma_family(),
-      &w4a4_pairs_family(), &w4a4_table_family(), &w4a4_register_family(), &w4a4_mma_family()};
+  static const std::array<const Family*, 17> kFamilies{
+      &generic_family(),  &dequantize_family(), &repack_family(),     &gemv_f32_family(),      &gemv_q8_family(),       &gemm_family(),
+      &wgmma_family(),    &gemm_t_family(),     &wgmma_t_family(),    &quantize_rows_family(), &rpbh_quantize_family(), &int8_dot_family(),
+      &int8_mma_family(), &w4a4_pairs_family(), &w4a4_table_family(), &w4a4_register_family(), &w4a4_mma_family()};
   return kFamilies;
 }
 

@@ -30,7 +30,8 @@ def problems(types):
         listed += [dict(weights, op="dequantize"), dict(weights, op="to_planar"), dict(weights, op="to_gguf")]
     codes = {"type": "i8", "k": k}
     listed += [dict(codes, op="matmul_int8_rows", n=n, m=m, y_dtype="bf16") for m in (1, 8, 64)]
-    return listed + [dict(codes, op="quantize_rows_int8", m=8, x_dtype="bf16")]
+    listed += [dict(codes, op="quantize_rows_int8", m=8, x_dtype="bf16")]
+    return listed + [dict(codes, op="rpbh_quantize", type=t, m=8, x_dtype="bf16", block=128) for t in ("i8", "code4")]
 
 
 def compile_all(options):

@@ -21,6 +21,7 @@ DecodeBlock decoder(WeightType type) {
 #include "quern/weight_types.def"
 #undef QUERN_WEIGHT_TYPE
     case WeightType::i8:
+    case WeightType::code4:
       break;
   }
   return nullptr;  // bare codes have no value of their own
@@ -41,6 +42,26 @@ OutputReference dot(const float* w, const ActivationRows& x, std::int64_t row) {
   OutputReference sum;
   for (std::int64_t i = 0; i < x.k; ++i) add_product(sum, w[i], load_activation(x, row, i));
   return sum;
+}
+
+// In the order that rpbh_quantize's definition gives.
+float square_sum(std::span<const float> values) {
+  std::vector<float> partial(256, 0.0f);
+  for (std::size_t c = 0; c < values.size(); ++c) partial[c % 256] = std::fma(values[c], values[c], partial[c % 256]);
+  for (std::size_t half = 128; half > 0; half /= 2)
+    for (std::size_t i = 0; i < half; ++i) partial[i] += partial[i + half];
+  return partial[0];
+}
+
+// Times the Hadamard matrix of that size, without its factor.
+void turn(std::span<float> values) {
+  for (std::size_t width = 1; width < values.size(); width *= 2)
+    for (std::size_t c = 0; c < values.size(); ++c) {
+      if ((c & width) != 0) continue;
+      const float a = values[c], b = values[c + width];
+      values[c] = a + b;
+      values[c + width] = a - b;
+    }
 }
 
 }  // namespace
@@ -120,6 +141,32 @@ float w4a4_output(std::int32_t sum, float x_norm, float w_norm, float scale, con
   volatile float y = static_cast<float>(sum) * factor;
   if (bias != nullptr) y = y + *bias;
   return y;
+}
+
+float rpbh_quantize_row(DType type, const std::byte* x, std::int64_t block, const Rotation& rotation, std::int8_t* codes) {
+  const auto k = static_cast<std::int64_t>(rotation.permutation.size());
+  std::vector<float> v(static_cast<std::size_t>(k));
+  for (std::size_t c = 0; c < v.size(); ++c) {
+    const std::int64_t from = rotation.permutation[c];
+    v[c] = load_element(type, x, from < 0 || from >= k ? k - 1 : from) * static_cast<float>(rotation.signs[c]);
+  }
+  const float norm = std::sqrt(square_sum(v));
+  for (float& value : v) value = value / (norm + rotation.epsilon);
+  for (std::int64_t first = 0; first < k; first += block)
+    turn(std::span(v).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(block)));
+
+  const auto factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(block)));
+  std::fill_n(codes, rotation.codebook.empty() ? k / 2 : k, std::int8_t{0});
+  for (std::size_t c = 0; c < v.size(); ++c) {
+    const float value = v[c] * factor;
+    const auto index =
+        std::count_if(rotation.boundaries.begin(), rotation.boundaries.end(), [&](float boundary) { return value > boundary; });
+    if (!rotation.codebook.empty())
+      codes[c] = rotation.codebook[static_cast<std::size_t>(index)];
+    else
+      codes[c / 2] = static_cast<std::int8_t>(codes[c / 2] | (c % 2 == 0 ? index : index << 4));
+  }
+  return norm;
 }
 
 float load_element(DType type, const std::byte* data, std::int64_t index) {

@@ -71,6 +71,17 @@ std::int32_t w4a4_sum(const std::uint8_t* x, const std::uint8_t* w, std::int64_t
 // the bias together.
 float w4a4_output(std::int32_t sum, float x_norm, float w_norm, float scale, const float* bias, bool fused);
 
+// What rpbh_quantize reads beside X. The codebook is empty where indices are asked for.
+struct Rotation {
+  std::span<const std::int32_t> permutation;  // as many as there are columns
+  std::span<const std::int8_t> signs;
+  std::span<const float> boundaries;
+  std::span<const std::int8_t> codebook;
+  float epsilon = 0;
+};
+// One row of x to indices, two a byte, or to codes, a byte each, turned by blocks of `block` columns; returns its norm.
+float rpbh_quantize_row(DType type, const std::byte* x, std::int64_t block, const Rotation& rotation, std::int8_t* codes);
+
 // One element of an array of `type`, at any alignment.
 float load_element(DType type, const std::byte* data, std::int64_t index);
 // Rounds to nearest even.

@@ -239,7 +239,9 @@ Verification check_integer(const BenchData& data, const Reference& reference, co
 float expected_codes(const BenchData& data, std::int64_t m, std::vector<std::int8_t>& codes) {
   const Problem& p = data.problem();
   const std::byte* x = data.x().data() + m * data.ldx() * size_of(p.x_type);
-  return quantize_row_int8(p.x_type, x, p.k, codes.data());
+  if (p.op == Op::quantize_rows_int8) return quantize_row_int8(p.x_type, x, p.k, codes.data());
+  const CodeOperands& o = data.codes();
+  return rpbh_quantize_row(p.x_type, x, p.block, {o.permutation, o.signs, o.boundaries, o.x_codebook, o.epsilon}, codes.data());
 }
 
 // Codes, and the scales beside them.

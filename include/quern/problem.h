@@ -26,7 +26,17 @@ namespace quern {
 //             x_codebook[X[M,K]] * w_codebook[W[N,K]], both packed 4-bit indices, codebooks of 16 int8 given as data. Each operation
 //             rounded once; with `fused` the last product and the bias together.
 // rpbh_quantize: X[M,K] permuted, signed, divided by its norm, turned by Hadamard matrices of `block` columns and bucketized: packed
-//             indices Y[M,K] (type code4) or the codes of a codebook (type i8), and each row's norm. n is 0 by convention.
+//             indices Y[M,K] (type code4: column 2i in the low nibble of byte i) or the codes of a codebook (type i8), and each row's
+//             norm, f32. n is 0 by convention. Bit for bit, every operation in f32 and rounded once (quern/context.h, RotationView, names
+//             the operands):
+//               v[c] = X[m, permutation[c]] * signs[c]
+//               norm = sqrt of the sum of squares: p[c % 256] = fma(v[c], v[c], p[c % 256]) with c ascending, from 256 zeros; then p[i] +=
+//                      p[i + h] for i < h, with h = 128, 64, ... 1; the sum is p[0]
+//               v[c] = v[c] / (norm + epsilon), an IEEE division
+//               within each aligned run of `block` columns, for width = 1, 2, 4, ... block/2: (v[c], v[c + width]) = (v[c] + v[c + width],
+//                      v[c] - v[c + width]) for the c with (c & width) == 0
+//               v[c] = v[c] * factor, the f32 nearest to 1/sqrt(block)
+//               index = how many of the 15 boundaries v[c] exceeds, none if it is NaN; code = codebook[index]
 enum class Op : std::uint8_t {
   dequantize,
   mul_mat,

@@ -163,6 +163,7 @@ QUERN_FN f32 mul(f32 a, f32 b) { return __fmul_rn(a, b); }
 QUERN_FN f32 add(f32 a, f32 b) { return __fadd_rn(a, b); }
 QUERN_FN f32 sub(f32 a, f32 b) { return __fsub_rn(a, b); }
 QUERN_FN f32 div(f32 a, f32 b) { return __fdiv_rn(a, b); }
+QUERN_FN f32 sqrt(f32 a) { return __fsqrt_rn(a); }
 QUERN_FN i32 round_even(f32 a) { return __float2int_rn(a); }
 QUERN_FN u32 bits_of(f32 a) { return __float_as_uint(a); }
 QUERN_FN f32 float_from_bits(u32 a) { return __uint_as_float(a); }

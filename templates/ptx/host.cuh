@@ -149,6 +149,7 @@ QUERN_FN f32 mul(f32 a, f32 b) { return a * b; }
 QUERN_FN f32 add(f32 a, f32 b) { return a + b; }
 QUERN_FN f32 sub(f32 a, f32 b) { return a - b; }
 QUERN_FN f32 div(f32 a, f32 b) { return a / b; }
+QUERN_FN f32 sqrt(f32 a) { return __builtin_sqrtf(a); }
 // cvt.rni.s32.f32: half to even, saturating, 0 for NaN.
 QUERN_FN i32 round_even(f32 a) {
   if (a != a) return 0;

@@ -33,9 +33,13 @@ class Bytes {
 // Operands of a problem; what it does not have stays unused.
 struct Operands {
   explicit Operands(const Problem& p)
-      : w(weights(p)), x(inputs(p)), bias(std::vector<std::byte>(4 * 4096, std::byte{0x3F})), ids(4096), scales(8192) {
+      : w(weights(p)), x(inputs(p)), bias(std::vector<std::byte>(4 * 4096, std::byte{0x3F})), ids(4096), scales(8192), rotated(2048) {
     for (std::int32_t i = 0; i < 1024; ++i) reinterpret_cast<std::int32_t*>(ids.data())[i] = i % 3;
     for (int i = 0; i < 2048; ++i) x_scales()[i] = 0.001f * static_cast<float>(i % 29 + 1);
+    for (int i = 0; i < 256; ++i) permutation()[i] = (i * 5 + 3) % static_cast<int>(p.k);
+    for (int i = 0; i < 256; ++i) signs()[i] = i % 3 == 0 ? std::int8_t{-1} : std::int8_t{1};
+    for (int i = 0; i < 15; ++i) boundaries()[i] = 0.03f * static_cast<float>(i - 7);
+    for (int i = 0; i < 16; ++i) codebook()[i] = static_cast<std::int8_t>(i * 17 - 128);
   }
   static std::vector<std::byte> weights(const Problem& p) { return random_weights(p.type, p.n * w_batches(p).count(), p.k, 11); }
   static std::vector<std::byte> inputs(const Problem& p) {
@@ -51,7 +55,11 @@ struct Operands {
   static std::size_t output_scales(const Problem& p) { return has_code_output(p.op) ? static_cast<std::size_t>(p.m) * sizeof(float) : 0; }
   float* x_scales() { return reinterpret_cast<float*>(scales.data()); }
   float* w_scales() { return x_scales() + 1024; }
-  Bytes w, x, bias, ids, scales;
+  std::int32_t* permutation() { return reinterpret_cast<std::int32_t*>(rotated.data()); }
+  std::int8_t* signs() { return reinterpret_cast<std::int8_t*>(rotated.data() + 1024); }
+  float* boundaries() { return reinterpret_cast<float*>(rotated.data() + 1280); }
+  std::int8_t* codebook() { return reinterpret_cast<std::int8_t*>(rotated.data() + 1340); }
+  Bytes w, x, bias, ids, scales, rotated;
 };
 
 std::vector<std::byte> by_cpp(const Problem& p, Operands& operands) {
@@ -66,6 +74,10 @@ std::vector<std::byte> by_cpp(const Problem& p, Operands& operands) {
   if (has_code_input(p.op)) args.x.row_scales = operands.x_scales(), args.w.row_scales = operands.w_scales();
   if (has_code_output(p.op)) args.y.row_scales = reinterpret_cast<float*>(y.data() + Operands::output_bytes(p));
   if (p.bias) args.bias = operands.bias.data();
+  if (p.op == Op::rpbh_quantize)
+    args.rotation = {
+        .permutation = operands.permutation(), .signs = operands.signs(), .boundaries = operands.boundaries(), .epsilon = 1e-6f};
+  if (p.op == Op::rpbh_quantize && p.type == WeightType::i8) args.rotation.codebook = operands.codebook();
   if (p.op == Op::mul_mat_id) args.ids.data = reinterpret_cast<const std::int32_t*>(operands.ids.data());
   const Status launched = plan.launch(nullptr, args);
   EXPECT_TRUE(launched) << launched.error().message;
@@ -113,6 +125,11 @@ class CInterface : public testing::Test {
     if (has_code_input(p.op)) args.x_row_scales = operands.x_scales(), args.w_row_scales = operands.w_scales();
     if (has_code_output(p.op)) args.y_row_scales = reinterpret_cast<float*>(y.data() + Operands::output_bytes(p));
     if (p.bias) args.bias = operands.bias.data();
+    if (p.op == Op::rpbh_quantize) {
+      args.rotation.permutation = operands.permutation(), args.rotation.signs = operands.signs();
+      args.rotation.boundaries = operands.boundaries(), args.rotation.epsilon = 1e-6f;
+      if (p.type == WeightType::i8) args.rotation.codebook = operands.codebook();
+    }
     if (p.op == Op::mul_mat_id) args.ids.data = reinterpret_cast<const std::int32_t*>(operands.ids.data());
     EXPECT_EQ(quern_plan_check(plan_, &args), QUERN_OK) << quern_last_error();
     EXPECT_EQ(quern_plan_launch(plan_, nullptr, &args), QUERN_OK) << quern_last_error();
@@ -139,7 +156,8 @@ INSTANTIATE_TEST_SUITE_P(C, EveryOp,
                                          "mul_mat_id q8_0 m=4 n=32 k=64 experts=3 used=2 broadcast=1",
                                          "mul_mat_id q8_0 m=4 n=32 k=64 experts=3 used=2 bias=1", "dequantize q6_k n=5 k=512 class=exact",
                                          "to_planar q4_0 gguf n=20 k=96 class=exact", "to_gguf q4_0 planar n=20 k=96 class=exact",
-                                         "quantize_rows_int8 i8 m=3 n=0 k=64 x=bf16", "matmul_int8_rows i8 m=3 n=40 k=64 y=bf16 bias=1"));
+                                         "quantize_rows_int8 i8 m=3 n=0 k=64 x=bf16", "matmul_int8_rows i8 m=3 n=40 k=64 y=bf16 bias=1",
+                                         "rpbh_quantize code4 m=3 n=0 k=128 x=bf16 block=64", "rpbh_quantize i8 m=3 n=0 k=128 block=128"));
 
 // How many kernels a fresh context with these options compiles for one problem.
 std::uint64_t compiles(const quern_context_options& options) {

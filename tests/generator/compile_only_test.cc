@@ -130,6 +130,12 @@ TEST_F(CompileOnly, TheIntegerRowsOnEveryArchitecture) {
                            .x_type = DType(turn % 3),
                            .accuracy = Accuracy::exact};
     add(quantize, target, default_config(quantize, target));
+    // All that a kernel may hold: shuffles alone, two and three stages a thread; one row in shared memory twice, and once.
+    for (const auto& [k, block] : {std::pair{80, 16}, {2048, 128}, {15360, 1024}}) {
+      Problem rotate{.op = Op::rpbh_quantize, .type = ++turn % 2 ? WeightType::code4 : WeightType::i8, .m = 8, .n = 0, .k = k};
+      rotate.x_type = DType(turn % 3), rotate.accuracy = Accuracy::exact, rotate.block = block;
+      add(rotate, target, default_config(rotate, target));
+    }
   }
   compile_all();
 }

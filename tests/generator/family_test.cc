@@ -67,8 +67,8 @@ TEST(Families, AreSimplestFirstUniqueAndFound) {
     EXPECT_EQ(find_family(family->name()), family);
   }
   EXPECT_EQ(names, (std::vector<std::string_view>{"generic", "dequantize", "repack", "gemv_f32", "gemv_q8", "gemm", "wgmma", "gemm_t",
-                                                  "wgmma_t", "quantize_rows", "int8_dot", "int8_mma", "w4a4_pairs", "w4a4_table",
-                                                  "w4a4_register", "w4a4_mma"}));
+                                                  "wgmma_t", "quantize_rows", "rpbh_quantize", "int8_dot", "int8_mma", "w4a4_pairs",
+                                                  "w4a4_table", "w4a4_register", "w4a4_mma"}));
   EXPECT_EQ(find_family("gem"), nullptr);
   EXPECT_EQ(find_family(""), nullptr);
 }
@@ -183,6 +183,32 @@ TEST(Families, ARefusalNamesThePropertyThatIsLacking) {
   EXPECT_EQ(reason("repack", p, target), "");
   p.layout = Layout::gguf;
   EXPECT_EQ(reason("repack", p, target), "repack: layout is gguf, to_gguf reads planar");
+}
+
+// A row of rpbh_quantize lies in shared memory as f32, with 1 KiB beside it; a second copy of it where there is room.
+TEST(Families, RotatedRowsAreAsLongAsSharedMemory) {
+  Problem p{.op = Op::rpbh_quantize, .type = WeightType::code4, .n = 0, .x_type = DType::bf16, .accuracy = Accuracy::exact, .block = 64};
+  for (const auto& [target, longest] : {std::pair{cuda(75), 16128}, {cuda(80), 41472}, {cuda(86), 25088}, {cuda(90, true), 57856}}) {
+    p.k = longest;
+    EXPECT_EQ(reason("rpbh_quantize", p, target), "");
+    EXPECT_EQ(*default_config(p, target).find("staged"), 0);
+    expect_launchable(*render(p, target, default_config(p, target)), p, target, default_config(p, target));
+    p.k += 64;
+    EXPECT_NE(reason("rpbh_quantize", p, target), "") << to_string(target);
+    EXPECT_EQ(default_config(p, target).family, "");
+    p.k = 4096;
+    const Config config = default_config(p, target);
+    EXPECT_EQ(to_string(config), "rpbh_quantize:threads=512,staged=1");
+    EXPECT_EQ(render(p, target, config)->steps.at(0).shared_bytes, 4u * (4096 + 256) + 2 * 4096);
+  }
+  p.k = 16192;
+  EXPECT_EQ(reason("rpbh_quantize", p, cuda(75)),
+            "rpbh_quantize: a row of k = 16192 takes 65792 bytes of shared memory, the target has 65536");
+  p.k = 12800;
+  const Status staged = find_family("rpbh_quantize")->space(p, cuda(75)).check({"rpbh_quantize", {{"threads", 64}, {"staged", 1}}});
+  EXPECT_EQ(staged.error().message, "config rpbh_quantize:threads=64,staged=1: shared memory is 77824 bytes, needed at most 65536");
+  p.k = 64, p.m = 0;
+  EXPECT_TRUE(render(p, cuda(75), default_config(p, cuda(75)))->steps.empty());
 }
 
 TEST(Families, RoutedRowsAreNotSplitAlongK) {

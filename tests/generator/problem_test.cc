@@ -102,7 +102,8 @@ TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
   EXPECT_EQ(error_of("mul_mat q4_9 k=32"), "problem: found weight type 'q4_9', needed a GGUF type name such as q4_0");
   EXPECT_EQ(error_of("mul_mat q4_0 row k=32"), "problem: found 'row', needed name=value, gguf or planar");
   EXPECT_EQ(error_of("mul_mat q4_0 z=1 k=32"),
-            "problem: found 'z=1', needed one of m n k x y bias class layout batch ratio transposed scale experts used broadcast");
+            "problem: found 'z=1', needed one of m n k x y bias class layout batch ratio transposed scale experts used broadcast "
+            "k_major fused block");
   for (const char* field : {"m=one", "m=", "n=1.5", "n=0x10", "k=32k", "k= 32", "x=f64", "y=int8", "bias=2", "bias=true", "class=best",
                             "layout=row", "batch=2,", "batch=,2", "ratio=1;1", "ratio=1,1,1", "m=99999999999999999999"}) {
     const std::string found = std::string(field).substr(0, std::string(field).find(' '));
@@ -278,6 +279,32 @@ TEST(Problem, PackedCodesHaveTheirOwnFields) {
             "problem: a k-major W is asked for, which mul_mat does not have");
   EXPECT_EQ(error_of_problem({.op = Op::mul_mat, .k = 32, .fused = true}),
             "problem: a fused epilogue is asked for, which mul_mat does not have");
+}
+
+TEST(Problem, RotatedRowsComeInBlocks) {
+  const auto changed = [](auto change) {
+    Problem p{.op = Op::rpbh_quantize, .type = WeightType::code4, .m = 3, .n = 0, .k = 192, .x_type = DType::bf16, .block = 64};
+    change(p);
+    const auto status = validate(p);
+    return status ? std::string() : status.error().message;
+  };
+  EXPECT_EQ(changed([](Problem&) {}), "");
+  EXPECT_EQ(changed([](Problem& p) { p.type = WeightType::i8, p.k = 7, p.block = 1; }), "");
+  EXPECT_EQ(changed([](Problem& p) { p.block = 0; }), "problem: block is 0, needed a power of two");
+  EXPECT_EQ(changed([](Problem& p) { p.block = 48; }), "problem: block is 48, needed a power of two");
+  EXPECT_EQ(changed([](Problem& p) { p.block = -64; }), "problem: block is -64, needed a power of two");
+  EXPECT_EQ(changed([](Problem& p) { p.block = 128; }), "problem: k is 192, needed a multiple of the block of 128");
+  EXPECT_EQ(changed([](Problem& p) { p.k = 7, p.block = 1; }), "problem: k is 7, needed a multiple of code4's block of 2");
+  EXPECT_EQ(changed([](Problem& p) { p.type = WeightType::q8_0; }), "problem: type is q8_0, rpbh_quantize needs i8 or code4");
+  EXPECT_EQ(changed([](Problem& p) { p.n = 5; }), "problem: n is 5, rpbh_quantize has no weights and needs 0");
+  EXPECT_EQ(changed([](Problem& p) { p.batch3 = 2; }), "problem: batch is 1,2, rpbh_quantize needs 1,1");
+  EXPECT_EQ(changed([](Problem& p) { p.bias = true; }), "problem: a bias is asked for, which rpbh_quantize does not have");
+  EXPECT_EQ(changed([](Problem& p) { p.op = Op::quantize_rows_int8, p.type = WeightType::i8; }),
+            "problem: a block is asked for, which quantize_rows_int8 does not have");
+  const Problem p{.op = Op::rpbh_quantize, .type = WeightType::code4, .m = 3, .n = 0, .k = 192, .x_type = DType::bf16, .block = 64};
+  EXPECT_EQ(to_string(canonical(p)),
+            "rpbh_quantize code4 planar m=3 n=0 k=192 x=bf16 y=f32 bias=0 class=exact batch=1,1 ratio=1,1 block=64");
+  EXPECT_EQ(parse_problem("rpbh_quantize code4 block=64 m=3 k=192 x=bf16 y=f16").value(), canonical(p));
 }
 
 }  // namespace

@@ -200,6 +200,43 @@ TEST(FillKernelArgs, RowsOfCodesComeWithTheirScales) {
   EXPECT_EQ(error_of(kProblem, plain), "mul_mat: X's row_scales are given, this op has none");
 }
 
+// Signs, codebook and codes may start at any byte; a codebook is given exactly where codes are asked for.
+TEST(FillKernelArgs, RotatedRowsComeWithTheirOperands) {
+  Problem p{.op = Op::rpbh_quantize, .type = WeightType::i8, .m = 3, .n = 0, .k = 512, .x_type = DType::bf16, .block = 64};
+  const auto* bytes = reinterpret_cast<const std::int8_t*>(memory);
+  const LaunchArgs good{.x = {.data = memory},
+                        .y = {.data = memory + 1, .row_scales = reinterpret_cast<float*>(memory)},
+                        .rotation = {.permutation = reinterpret_cast<const std::int32_t*>(memory + 4),
+                                     .signs = bytes + 5,
+                                     .boundaries = reinterpret_cast<const float*>(memory + 8),
+                                     .codebook = bytes + 7,
+                                     .epsilon = 0.5f}};
+  KernelArgs out;
+  ASSERT_TRUE(fill_kernel_args(p, 0, good, &out));
+  EXPECT_EQ(out.permutation, good.rotation.permutation);
+  EXPECT_EQ(static_cast<const void*>(out.signs), bytes + 5);
+  EXPECT_EQ(out.boundaries, good.rotation.boundaries);
+  EXPECT_EQ(static_cast<const void*>(out.x_codebook), bytes + 7);
+  EXPECT_EQ(out.epsilon, 0.5f);
+  EXPECT_EQ(out.ldy, 512);
+  const auto refused = [&](auto change) {
+    LaunchArgs args = good;
+    change(args);
+    return error_of(p, args);
+  };
+  EXPECT_EQ(refused([](LaunchArgs& a) { a.rotation.permutation = nullptr; }),
+            "rpbh_quantize: permutation is null, device memory is needed");
+  EXPECT_EQ(refused([](LaunchArgs& a) { a.rotation.signs = nullptr; }), "rpbh_quantize: signs is null, device memory is needed");
+  EXPECT_EQ(refused([](LaunchArgs& a) { a.rotation.boundaries = reinterpret_cast<const float*>(memory + 2); }),
+            "rpbh_quantize: boundaries starts 2 bytes past a multiple of 4, it must start at one");
+  EXPECT_EQ(refused([](LaunchArgs& a) { a.rotation.codebook = nullptr; }), "rpbh_quantize: codebook is null, device memory is needed");
+  EXPECT_EQ(refused([](LaunchArgs& a) { a.y.row_scales = nullptr; }), "rpbh_quantize: Y's row_scales is null, device memory is needed");
+  p.type = WeightType::code4;
+  EXPECT_EQ(error_of(p, good), "rpbh_quantize: codebook is given, which this plan does not have");
+  EXPECT_EQ(refused([](LaunchArgs& a) { a.rotation.codebook = nullptr, a.y.columns = 512; }),
+            "rpbh_quantize: Y has rows of length 512, the plan needs K/2 = 256 (N = 0, K = 512)");
+}
+
 TEST(WeightAlignment, IsWhatABlocksSizeGuarantees) {
   EXPECT_EQ(weight_alignment(WeightType::q4_k, Layout::gguf), 16);
   EXPECT_EQ(weight_alignment(WeightType::q4_0, Layout::gguf), 2);

@@ -77,6 +77,7 @@ TEST(ProblemsJson, WhatIsWrittenIsReadBack) {
       }
   all.push_back({.op = Op::matmul_int8_rows, .type = WeightType::i8, .n = 777, .k = 2046, .y_type = DType::bf16, .bias = true});
   all.push_back({.op = Op::quantize_rows_int8, .type = WeightType::i8, .m = 3, .n = 0, .k = 2048, .x_type = DType::f16});
+  all.push_back({.op = Op::rpbh_quantize, .type = WeightType::code4, .m = 3, .n = 0, .k = 2048, .x_type = DType::bf16, .block = 128});
   for (auto& p : all)
     if (is_integer(p.op)) p.accuracy = Accuracy::exact;
   auto back = parse_problems_json(problems_to_json(all));

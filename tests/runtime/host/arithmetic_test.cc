@@ -38,7 +38,8 @@ enum Operation : int {
   kMul,
   kAdd,
   kSub,
-  kDiv
+  kDiv,
+  kSqrt
 };
 
 // y[i] = operation(x[3i], x[3i+1], x[3i+2]); the operation is args.k.
@@ -71,6 +72,7 @@ const char* const kBody = R"(
     case 19: r = ptx::bits_of(ptx::add(fa, fb)); break;
     case 20: r = ptx::bits_of(ptx::sub(fa, fb)); break;
     case 21: r = ptx::bits_of(ptx::div(fa, fb)); break;
+    case 22: r = ptx::bits_of(ptx::sqrt(fa)); break;
   }
   static_cast<u32*>(args.y)[i] = r;
 )";
@@ -321,7 +323,8 @@ TEST(HostArithmetic, FloatOperationsRoundOnceAndNeverContract) {
     const auto near_one = [&] { return 0x3f000000u + (static_cast<uint32_t>(random()) & 0x80ffffffu); };
     x.push_back({near_one(), near_one(), near_one()});
   }
-  const auto fma = compute(kFma, x), mul = compute(kMul, x), add = compute(kAdd, x), sub = compute(kSub, x), div = compute(kDiv, x);
+  const auto fma = compute(kFma, x), mul = compute(kMul, x), add = compute(kAdd, x), sub = compute(kSub, x), div = compute(kDiv, x),
+             sqrt = compute(kSqrt, x);
   const auto same = [](uint32_t bits, float expected) {
     return std::isnan(expected) ? std::isnan(as_float(bits)) : bits == std::bit_cast<uint32_t>(expected);
   };
@@ -333,6 +336,7 @@ TEST(HostArithmetic, FloatOperationsRoundOnceAndNeverContract) {
     ASSERT_TRUE(same(add[i], sum));
     ASSERT_TRUE(same(sub[i], difference));
     ASSERT_TRUE(same(div[i], quotient));
+    ASSERT_TRUE(same(sqrt[i], std::sqrt(a)));
   }
 }
 
