@@ -56,12 +56,21 @@ TEST_F(CommandTest, ExplainNamesAConfigAndEveryFamily) {
   const Json answer = object_of(run);
   EXPECT_EQ(answer["provenance"], "default");
   EXPECT_FALSE(answer["config"].get<std::string>().empty());
+  EXPECT_EQ(answer["entries"].size(), answer["launches"].get<std::size_t>());
   bool generic = false;
   for (const auto& family : answer["families"]) {
     EXPECT_NE(family["applies"].get<bool>(), !family["reason"].get<std::string>().empty()) << family;
     generic = generic || (family["family"] == "generic" && family["candidates"] > 0);
   }
   EXPECT_TRUE(generic) << answer;
+}
+
+TEST_F(CommandTest, ExplainNamesWhatItWouldLaunch) {
+  const std::string gemv = "explain mul_mat q4_0 m=1 n=4096 k=4096 --arch sm_90a",
+                    gemm = "explain mul_mat q4_0 m=512 n=4096 k=4096 --arch sm_80";
+  EXPECT_EQ(object_of(quern(gemv + " --json"))["entries"], Json::array({"quern_prepare", "quern_gemv"}));
+  EXPECT_EQ(object_of(quern(gemm + " --json"))["entries"], Json::array({"quern_prepare", "quern_gemm"}));
+  EXPECT_NE(quern(gemv).out.find("\nentries   quern_prepare quern_gemv\n"), std::string::npos);
 }
 
 TEST_F(CommandTest, CompileFillsTheStoreWithoutAGpuAndASecondRunCompilesNothing) {
