@@ -336,8 +336,8 @@ TEST_F(CInterface, RecordsWhatWasLaunched) {
   EXPECT_STREQ(record.config, planned.config);
   EXPECT_STREQ(record.artifact, planned.artifact);
   EXPECT_EQ(std::string(planned.config).rfind(record.family, 0), 0u);
-  ASSERT_STREQ(record.family, "generic");
-  EXPECT_STREQ(record.entries, "quern_generic");
+  ASSERT_STREQ(record.family, "gemv_q8");
+  EXPECT_STREQ(record.entries, "quern_prepare quern_gemv");
   quern_launch_record older = quern_launch_record_init();
   older.struct_size = offsetof(quern_launch_record, entries), older.entries = "not this caller's";
   ASSERT_EQ(quern_launch_records_get(records, 0, &older), QUERN_OK);
