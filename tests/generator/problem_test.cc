@@ -87,7 +87,7 @@ TEST(ProblemText, FieldsMayComeInAnyOrderAndDefaultAsInTheStruct) {
   expected.batch2 = 4, expected.ratio2 = 2;
   EXPECT_EQ(*p, expected);
   EXPECT_EQ(expected.accuracy, Accuracy::normal);
-  const auto short_form = parse_problem("dequantize f16 k=5");
+  const auto short_form = parse_problem("dequantize f16 n=0 k=5");
   ASSERT_TRUE(short_form) << short_form.error().message;
   EXPECT_EQ(short_form->layout, Layout::planar);
   EXPECT_EQ(short_form->n, 0);
@@ -103,12 +103,41 @@ TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
   EXPECT_EQ(error_of("mul_mat q4_0 row k=32"), "problem: found 'row', needed name=value, gguf or planar");
   EXPECT_EQ(error_of("mul_mat q4_0 z=1 k=32"),
             "problem: found 'z=1', needed one of m n k x y bias class layout batch ratio transposed scale experts used broadcast");
-  for (const char* field : {"m=one", "m=", "n=1.5", "n=0x10", "k=32k", "k= 32", "x=f64", "y=int8", "bias=2", "bias=true", "class=best",
-                            "layout=row", "batch=2,", "batch=,2", "ratio=1;1", "ratio=1,1,1", "m=99999999999999999999"}) {
+  const std::string integer = "an integer below 2^63", pair = "an integer, or two such as 6,2", dtype = "f32, f16 or bf16", flag = "0 or 1";
+  const std::pair<const char*, std::string> kIllegal[] = {{"m=one", integer},
+                                                          {"m=", integer},
+                                                          {"n=1.5", integer},
+                                                          {"n=0x10", integer},
+                                                          {"k=32k", integer},
+                                                          {"k= 32", integer},
+                                                          {"m=99999999999999999999", integer},
+                                                          {"x=f64", dtype},
+                                                          {"y=int8", dtype},
+                                                          {"bias=2", flag},
+                                                          {"bias=true", flag},
+                                                          {"k_major=x", flag},
+                                                          {"class=best", "exact, f32, tight, normal or loose"},
+                                                          {"layout=row", "gguf or planar"},
+                                                          {"batch=2,", pair},
+                                                          {"batch=,2", pair},
+                                                          {"ratio=1;1", pair},
+                                                          {"ratio=1,1,1", pair}};
+  for (const auto& [field, needed] : kIllegal) {
     const std::string found = std::string(field).substr(0, std::string(field).find(' '));
-    EXPECT_EQ(error_of("mul_mat q4_0 " + std::string(field)), "problem: found '" + found + "', needed a legal value for that field")
-        << field;
+    EXPECT_EQ(error_of("mul_mat q4_0 " + std::string(field)), "problem: found '" + found + "', needed " + needed);
   }
+}
+
+TEST(ParseProblem, TakesEveryFieldOnce) {
+  EXPECT_EQ(error_of("mul_mat q4_0 n=1 k=32 n=2"), "problem: found 'n=2', n is given already");
+  EXPECT_EQ(error_of("mul_mat q4_0 planar n=1 k=32 layout=gguf"), "problem: found 'layout=gguf', layout is given already");
+  EXPECT_EQ(error_of("mul_mat q4_0 gguf planar n=1 k=32"), "problem: found 'planar', layout is given already");
+}
+
+TEST(ParseProblem, NeedsN) {
+  EXPECT_EQ(error_of("mul_mat q4_0 m=1 k=32"), "problem: found no n in 'mul_mat q4_0 m=1 k=32', needed n=N");
+  EXPECT_TRUE(parse_problem("mul_mat q4_0 n=0 k=32")) << "none is a number, too";
+  EXPECT_TRUE(parse_problem("quantize_rows_int8 i8 m=1 k=32")) << "it has no weights";
 }
 
 TEST(ParseProblem, ChecksWhatItRead) {
