@@ -175,6 +175,7 @@ TEST_F(CommandTest, BenchOfIntegerRowsShowsTheQuantizerApart) {
     EXPECT_EQ(row["class"], "exact");
     EXPECT_EQ(row["bytes"], 33 * 64);
     EXPECT_GT(row["quantize_us"], 0);
+    EXPECT_NE(row["quantize_us"], row["us"]);
     EXPECT_EQ(row["quantize_config"].get<std::string>().substr(0, 14), "quantize_rows:");
     EXPECT_EQ(row["sum_us"].get<double>(), row["us"].get<double>() + row["quantize_us"].get<double>());
   }
