@@ -36,18 +36,36 @@ Result<void*> zeros(Device& device, std::int64_t bytes, Operands& operands) {
   return operands.buffers.back()->data();
 }
 
+Status add_code_operands(Device& device, const Problem& problem, Operands& o) {
+  LaunchArgs& a = o.args;
+  QUERN_ASSIGN(void* x_scales, zeros(device, problem.m * 4, o));
+  QUERN_ASSIGN(void* w_scales, zeros(device, problem.n * 4, o));
+  QUERN_ASSIGN(void* table, zeros(device, problem.k * 4, o));  // at least 256 bytes: codebooks and boundaries, too
+  if (has_code_input(problem.op)) a.x.row_scales = static_cast<const float*>(x_scales);
+  if (has_code_output(problem.op)) a.y.row_scales = static_cast<float*>(x_scales);
+  if (problem.op == Op::matmul_int8_rows) a.w.row_scales = static_cast<const float*>(w_scales);
+  const auto* codes = static_cast<const std::int8_t*>(table);
+  if (problem.op == Op::w4a4) a.w.row_norms = w_scales, a.codebooks = {.x = codes, .w = codes};
+  if (problem.op == Op::rpbh_quantize) {
+    a.rotation = {.permutation = static_cast<const std::int32_t*>(table), .signs = codes, .boundaries = static_cast<const float*>(table)};
+    a.rotation.codebook = problem.type == WeightType::i8 ? codes : nullptr;
+    a.rotation.epsilon = 1;
+  }
+  return {};
+}
+
 Result<Operands> make_operands(Device& device, const Problem& problem, std::size_t workspace_bytes) {
   Operands o;
   const Extent x_shape = x_extent(problem), y_shape = y_extent(problem);
   const std::int64_t matrices = xy_batches(problem).count(), w_bytes = weight_bytes(problem);
   const std::int64_t experts = problem.op == Op::mul_mat_id ? problem.experts : 1;
-  const std::int64_t y_bytes = is_repack(problem.op) ? w_bytes : matrices * y_shape.rows * y_shape.columns * size_of(problem.y_type);
+  const std::int64_t y_bytes = is_repack(problem.op) ? w_bytes : matrices * y_shape.rows * y_shape.columns * y_element_bytes(problem);
   QUERN_ASSIGN(o.args.w.data, zeros(device, w_bytes, o));
   QUERN_ASSIGN(o.args.y.data, zeros(device, y_bytes, o));
   QUERN_ASSIGN(o.args.workspace, zeros(device, static_cast<std::int64_t>(workspace_bytes), o));
   o.args.workspace_bytes = workspace_bytes;
-  if (is_product(problem.op)) {
-    QUERN_ASSIGN(o.args.x.data, zeros(device, matrices * x_shape.rows * x_shape.columns * size_of(problem.x_type), o));
+  if (has_rows(problem.op)) {
+    QUERN_ASSIGN(o.args.x.data, zeros(device, matrices * x_shape.rows * x_shape.columns * x_element_bytes(problem), o));
   }
   if (problem.bias) {
     QUERN_ASSIGN(o.args.bias, zeros(device, experts * problem.n * size_of(problem.y_type), o));
@@ -60,6 +78,7 @@ Result<Operands> make_operands(Device& device, const Problem& problem, std::size
     QUERN_ASSIGN(void* ids, zeros(device, problem.m * problem.used * 4, o));
     o.args.ids.data = static_cast<const std::int32_t*>(ids);
   }
+  if (is_integer(problem.op)) QUERN_TRY(add_code_operands(device, problem, o));
   QUERN_TRY(fill_kernel_args(problem, workspace_bytes, o.args, &o.kernel));
   return o;
 }

@@ -1,5 +1,7 @@
 #include "quern/problem.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
@@ -65,6 +67,19 @@ bool parse_field(Problem& p, std::string_view name, std::string_view value, bool
   if (name == "block") return parse_integer(value, p.block);
   known = false;
   return false;
+}
+
+// What the value of a field may be, for messages.
+std::string legal_values(std::string_view name) {
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (is_one_of({"x", "y"})) return "f32, f16 or bf16";
+  if (name == "class") return "exact, f32, tight, normal or loose";
+  if (name == "layout") return "gguf or planar";
+  if (is_one_of({"batch", "ratio"})) return "an integer, or two such as 6,2";
+  if (is_one_of({"bias", "transposed", "scale", "broadcast", "k_major", "fused"})) return "0 or 1";
+  return "an integer below 2^63";
 }
 
 // Multiplies, or returns false when the product does not fit 63 bits.
@@ -135,22 +150,30 @@ Result<Problem> parse_problem(std::string_view text) {
   if (!type) return invalid("problem: found weight type '" + std::string(fields[1]) + "', needed a GGUF type name such as q4_0");
   p.op = *op;
   p.type = *type;
+  std::vector<std::string_view> given;
   for (std::size_t i = 2; i < fields.size(); ++i) {
-    std::size_t equals = fields[i].find('=');
-    if (equals == std::string_view::npos) {
-      if (auto layout = layout_from_name(fields[i])) {
-        p.layout = *layout;
-        continue;
-      }
-      return invalid("problem: found '" + std::string(fields[i]) + "', needed name=value, gguf or planar");
-    }
+    const std::size_t equals = fields[i].find('=');
+    const std::string found = "problem: found '" + std::string(fields[i]) + "', ";
+    std::string_view name = fields[i].substr(0, equals);
     bool known = true;
-    if (!parse_field(p, fields[i].substr(0, equals), fields[i].substr(equals + 1), known))
-      return invalid("problem: found '" + std::string(fields[i]) + "', needed " +
+    if (equals == std::string_view::npos) {
+      const auto layout = layout_from_name(fields[i]);
+      if (!layout) return invalid(found + "needed name=value, gguf or planar");
+      p.layout = *layout;
+      name = "layout";
+    } else if (!parse_field(p, name, fields[i].substr(equals + 1), known)) {
+      return invalid(found + "needed " +
                      (known
-                          ? "a legal value for that field"
+                          ? legal_values(name)
                           : "one of m n k x y bias class layout batch ratio transposed scale experts used broadcast k_major fused block"));
+    }
+    // The last of two would win, and the first be lost silently.
+    if (std::find(given.begin(), given.end(), name) != given.end()) return invalid(found + std::string(name) + " is given already");
+    given.push_back(name);
   }
+  // Without n there would be nothing to compute, which succeeds at once.
+  if (!has_code_output(p.op) && std::find(given.begin(), given.end(), "n") == given.end())
+    return invalid("problem: found no n in '" + std::string(text) + "', needed n=N");
   QUERN_TRY(validate(p));
   return canonical(p);
 }

@@ -64,6 +64,16 @@ Result<Binary> obtain_binary(Context::Impl& context, PlanState& state) {
   return binary;
 }
 
+// The names that the module itself has for its functions; where it cannot tell, the one by which the function was found.
+std::vector<std::string> loaded_entries(const PlanState& state) {
+  std::vector<std::string> entries;
+  for (const auto& ready : state.steps) {
+    std::string name = state.module->loaded_name(ready.function);
+    entries.push_back(name.empty() ? ready.step.entry : std::move(name));
+  }
+  return entries;
+}
+
 Status compile_and_load(Context::Impl& context, const Problem& problem, PlanState& state) {
   QUERN_ASSIGN(const Binary binary, obtain_binary(context, state));
   QUERN_ASSIGN(state.module, context.parts.device->load(binary));
@@ -74,7 +84,8 @@ Status compile_and_load(Context::Impl& context, const Problem& problem, PlanStat
   }
   if (!context.parts.record_launches) return {};
   state.counter = std::make_shared<LaunchCounter>();
-  state.counter->record = {state.candidate.config.family, state.candidate.config, to_string(problem), state.artifact, 0};
+  state.counter->record = {state.candidate.config.family, state.candidate.config, to_string(problem), state.artifact, 0,
+                           loaded_entries(state)};
   const std::lock_guard lock(context.mutex);
   context.counters.push_back(state.counter);
   return {};

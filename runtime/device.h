@@ -38,6 +38,8 @@ class Module {
   // Errors: kInvalidArgument naming the entry that the binary lacks.
   // Raises the dynamic shared memory limit to `shared_bytes` where the device needs to be asked.
   virtual Result<Function> function(const std::string& entry, std::uint32_t shared_bytes) = 0;
+  // What the loaded module itself calls a function of it; empty where the device cannot tell. For records: a launch never asks.
+  virtual std::string loaded_name(Function function) const = 0;
 };
 
 struct DeviceInfo {

@@ -86,6 +86,11 @@ class HostModule : public Module {
     if (function == nullptr) return Error{ErrorCode::kInvalidArgument, "the binary has no kernel '" + entry + "'", {}};
     return Function{const_cast<QuernHostFunction*>(function)};
   }
+  std::string loaded_name(Function function) const override {
+    QuernHostBytes name{};
+    plugin_->symbol_of(module_, static_cast<const QuernHostFunction*>(function.handle), &name);
+    return take_text(plugin_, name);
+  }
 
  private:
   const QuernHostPlugin* plugin_;

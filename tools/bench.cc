@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 
 #include "bench/launch_cost.h"
@@ -24,10 +26,11 @@ constexpr const char* kFirstLaunchCommand = "__first-launch";
 
 struct Options {
   std::string device;
-  std::vector<std::string> ops{"mul_mat"}, types{"q4_0", "q8_0", "q4_k"}, layouts{"planar"};
+  std::vector<std::string> ops{"mul_mat"}, types, layouts{"planar"};
   std::vector<std::string> shapes;
   std::vector<std::int64_t> ms;
-  std::string accuracy;
+  std::string accuracy, y_dtype;
+  bool every_family = false;
   bool json = false;
 };
 
@@ -53,10 +56,24 @@ std::vector<std::int64_t> default_ms(bool host) {
   return host ? std::vector<std::int64_t>{1, 8} : std::vector<std::int64_t>{1, 2, 4, 8, 16, 64, 512, 2048};
 }
 
+std::vector<std::string> default_types(Op op) {
+  if (!is_integer(op)) return {"q4_0", "q8_0", "q4_k"};
+  return {op == Op::w4a4 || op == Op::rpbh_quantize ? "code4" : "i8"};
+}
+
+// The integer ops lie between layers that hold bf16.
+Problem integer_problem(Problem p) {
+  p.x_type = p.y_type = DType::bf16;
+  if (!has_code_output(p.op)) return p;
+  const Problem quantizer = bench::quantizer_of({.op = p.op == Op::rpbh_quantize ? Op::w4a4 : Op::matmul_int8_rows, .m = p.m, .k = p.k});
+  p.n = 0, p.block = quantizer.block;
+  return p;
+}
+
 Result<std::vector<Problem>> make_problems(const Options& options, bool host) {
   std::vector<Problem> problems;
   for (const auto& op : options.ops)
-    for (const auto& type : options.types)
+    for (const auto& type : options.types.empty() ? default_types(*op_from_name(op)) : options.types)
       for (const auto& text : options.shapes.empty() ? default_shapes(host) : options.shapes) {
         QUERN_ASSIGN(const Shape shape, parse_shape(text));
         for (const auto& layout : options.layouts)
@@ -66,13 +83,16 @@ Result<std::vector<Problem>> make_problems(const Options& options, bool host) {
                       .layout = *layout_from_name(layout),
                       .n = shape.n,
                       .k = shape.k};
-            p.m = is_product(p.op) ? m : 1;
+            p.m = has_rows(p.op) ? m : 1;
+            if (is_integer(p.op)) p = integer_problem(p);
             if (!is_product(p.op)) p.accuracy = Accuracy::exact;
             if (p.op == Op::to_planar) p.layout = Layout::gguf;
             if (p.op == Op::to_gguf) p.layout = Layout::planar;
             if (!options.accuracy.empty()) p.accuracy = *accuracy_from_name(options.accuracy);
+            if (!options.y_dtype.empty()) p.y_type = *dtype_from_name(options.y_dtype);
             QUERN_TRY(validate(p));
-            if (problems.empty() || problems.back() != p) problems.push_back(p);
+            p = canonical(p);
+            if (std::find(problems.begin(), problems.end(), p) == problems.end()) problems.push_back(p);
           }
       }
   return problems;
@@ -98,7 +118,19 @@ std::optional<bench::FirstLaunch> first_launch_elsewhere(const Environment& envi
   return bench::FirstLaunch{.ms = answer.value("ms", 0.0), .compile_count = answer.value("compile_count", std::uint64_t{0})};
 }
 
-Json row_json(const bench::Row& r) {
+// How much longer than one row of X the same weights take: by the same family where each has rows of its own.
+std::optional<double> over_one_row(const std::vector<bench::Row>& rows, const bench::Row& r, bool every_family) {
+  Problem one = r.problem;
+  one.m = 1;
+  for (const auto& other : rows)
+    if (other.problem == one && other.us > 0 && r.us > 0 && r.problem.m > 1 && (!every_family || other.config.family == r.config.family))
+      return r.us / other.us;
+  return std::nullopt;
+}
+
+std::optional<double> with_quantizer(const bench::Row& r) { return r.quantize_us ? std::optional(r.us + *r.quantize_us) : std::nullopt; }
+
+Json row_json(const bench::Row& r, std::optional<double> over_m1) {
   const bool ok = r.verdict == Verdict::ok;
   const auto when_ok = [&](double value) { return ok ? Json(value) : Json(nullptr); };
   return {{"op", to_string(r.problem.op)},
@@ -124,12 +156,19 @@ Json row_json(const bench::Row& r) {
           {"cast_gemm_us", json_or_null(r.cast_gemm_us)},
           {"default_config", to_string(r.default_config)},
           {"default_us", json_or_null(r.default_us)},
+          {"x_dtype", to_string(r.problem.x_type)},
+          {"y_dtype", to_string(r.problem.y_type)},
+          {"over_m1", json_or_null(over_m1)},
+          {"quantize_us", json_or_null(r.quantize_us)},
+          {"quantize_config", r.quantize_us ? Json(to_string(r.quantize_config)) : Json(nullptr)},
+          {"sum_us", json_or_null(with_quantizer(r))},
           {"peers", Json::object()}};
 }
 
-void print_rows_json(const std::vector<bench::Row>& rows, const LaunchFigures& launch, const Context& context, const std::string& cublas) {
+void print_rows_json(const std::vector<bench::Row>& rows, bool every_family, const LaunchFigures& launch, const Context& context,
+                     const std::string& cublas) {
   Json object{{"device", to_string(context.device())}, {"rows", Json::array()}, {"cublas", cublas.empty() ? Json(nullptr) : Json(cublas)}};
-  for (const auto& r : rows) object["rows"].push_back(row_json(r));
+  for (const auto& r : rows) object["rows"].push_back(row_json(r, over_one_row(rows, r, every_family)));
   object["launch"] = nullptr;
   if (launch.cost)
     object["launch"] = {
@@ -139,34 +178,47 @@ void print_rows_json(const std::vector<bench::Row>& rows, const LaunchFigures& l
   print_json(object);
 }
 
-void print_rows(const std::vector<bench::Row>& rows, int columns) {
+// Columns that no row fills are left out, where they are for some ops only.
+void print_rows(const std::vector<bench::Row>& rows, bool every_family, int columns) {
   using Align = Table::Align;
   const auto optional_us = [](const std::optional<double>& us) { return us ? human_us(*us) : std::string("-"); };
-  Table table({{"problem", Align::left, true},
-               {"us", Align::right},
-               {"warm", Align::right},
-               {"read", Align::right},
-               {"of read", Align::right},
-               {"bf16", Align::right},
-               {"cast", Align::right},
-               {"extra", Align::right},
-               {"default", Align::right},
-               {"config", Align::left, true}});
+  const bool quantized = std::any_of(rows.begin(), rows.end(), [](const auto& r) { return has_code_input(r.problem.op); });
+  const bool compared =
+      std::any_of(rows.begin(), rows.end(), [&](const auto& r) { return over_one_row(rows, r, every_family).has_value(); });
+  std::vector<Table::Column> titles{{"problem", Align::left, true}};
+  if (every_family) titles.push_back({"family"});
+  titles.push_back({"us", Align::right});
+  if (compared) titles.push_back({"of m=1", Align::right});
+  if (quantized) titles.insert(titles.end(), {{"quantize", Align::right}, {"sum", Align::right}});
+  for (const char* title : {"warm", "read", "of read", "bf16", "cast", "extra", "default"}) titles.push_back({title, Align::right});
+  titles.push_back({"config", Align::left, true});
+  const std::size_t width = titles.size();
+  Table table(std::move(titles));
   for (const auto& r : rows) {
+    std::vector<std::string> cells{short_text(r.problem)};
+    if (every_family) cells.push_back(r.config.family);
     if (r.verdict != Verdict::ok) {
-      table.add({short_text(r.problem), "-", "-", "-", "-", "-", "-", "-", "-", std::string(to_string(r.verdict)) + ": " + r.reason});
+      cells.resize(width - 1, "-");
+      cells.push_back(std::string(to_string(r.verdict)) + ": " + r.reason);
+      table.add(std::move(cells));
       continue;
     }
+    const auto over = over_one_row(rows, r, every_family);
+    cells.push_back(human_us(r.us) + (r.unstable ? "?" : ""));
+    if (compared) cells.push_back(over ? fmt::format("{:.2f}x", *over) : "-");
+    if (quantized) cells.insert(cells.end(), {optional_us(r.quantize_us), optional_us(with_quantizer(r))});
     const std::string share = r.read_ceiling_us ? fmt::format("{:.0f}%", *r.read_ceiling_us / r.us * 100) : "-";
     const std::string from = r.provenance == Provenance::exact ? "" : fmt::format("({}) ", to_string(r.provenance));
-    table.add({short_text(r.problem), human_us(r.us) + (r.unstable ? "?" : ""), human_us(r.us_l2_warm), optional_us(r.read_ceiling_us),
-               share, optional_us(r.bf16_us), optional_us(r.cast_gemm_us), human_bytes(static_cast<double>(r.workspace_bytes)),
-               optional_us(r.default_us), from + to_string(r.config)});
+    cells.insert(cells.end(),
+                 {human_us(r.us_l2_warm), optional_us(r.read_ceiling_us), share, optional_us(r.bf16_us), optional_us(r.cast_gemm_us),
+                  human_bytes(static_cast<double>(r.workspace_bytes)), optional_us(r.default_us), from + to_string(r.config)});
+    table.add(std::move(cells));
   }
   fmt::print("{}", table.render(columns));
   fmt::print(
       "us: whole op, weights rotating; warm: weights in the L2; read: plain read of the weights' bytes; bf16: cuBLAS on dense weights\n"
       "cast: dequantize to f32, then cuBLAS in TF32; extra: workspace\n");
+  if (quantized) fmt::print("X is given as codes; quantize: making them of bf16 rows, alone; sum: us + quantize\n");
 }
 
 void print_launch(const LaunchFigures& launch) {
@@ -182,11 +234,13 @@ Result<std::vector<bench::Row>> measure_rows(const Environment& environment, con
                                              const bench::BenchParts& parts) {
   Progress progress("bench", stderr, environment.progress_bar, environment.columns);
   std::vector<bench::Row> rows;
+  std::size_t done = 0;
   for (const auto& problem : problems) {
     if (interrupted().load()) return Error{ErrorCode::kCancelled, "interrupted", {}};
-    progress.update(static_cast<double>(rows.size()), static_cast<double>(problems.size()), short_text(problem));
-    QUERN_ASSIGN(auto row, bench::bench_problem(parts, problem, MeasureSettings{}));
-    rows.push_back(std::move(row));
+    progress.update(static_cast<double>(done), static_cast<double>(problems.size()), short_text(problem));
+    QUERN_ASSIGN(auto measured, bench::bench_problem(parts, problem, MeasureSettings{}));
+    std::move(measured.begin(), measured.end(), std::back_inserter(rows));
+    ++done;
   }
   return rows;
 }
@@ -206,8 +260,9 @@ int run_bench(const Environment& environment, const Options& options) {
   if (!host && !cublas) fmt::print(stderr, "bench: bf16 is not measured: {}\n", cublas.error().message);
   Workbench workbench(
       {.device = live.device.get(), .compiler = live.compiler.get(), .store = live.store.get(), .render = live.kernels.render});
-  const auto rows =
-      measure_rows(environment, *problems, {.measurer = &workbench, .context = &*context, .cublas = cublas ? &*cublas : nullptr});
+  const auto rows = measure_rows(
+      environment, *problems,
+      {.measurer = &workbench, .context = &*context, .cublas = cublas ? &*cublas : nullptr, .every_family = options.every_family});
   if (!rows) return fail(rows.error());
 
   LaunchFigures launch;
@@ -216,11 +271,11 @@ int run_bench(const Environment& environment, const Options& options) {
   if (rows->front().verdict == Verdict::ok) launch.first = first_launch_elsewhere(environment, context->device_spec(), problems->front());
 
   if (options.json) {
-    print_rows_json(*rows, launch, *context, cublas ? cublas->location() : "");
+    print_rows_json(*rows, options.every_family, launch, *context, cublas ? cublas->location() : "");
   } else {
     fmt::print("{}\n", to_string(context->device()));
     if (host) fmt::print("times are this machine's CPU: they compare kernels here and say nothing about a GPU\n");
-    print_rows(*rows, environment.columns);
+    print_rows(*rows, options.every_family, environment.columns);
     print_launch(launch);
   }
   for (const auto& r : *rows)
@@ -257,10 +312,10 @@ void add_bench(CLI::App& app, Session& session) {
   // How many experts a routed product has, no option says: `quern tune` times it from a list of problems.
   auto ops = op_names();
   std::erase(ops, std::string(to_string(Op::mul_mat_id)));
-  // A bench's shapes and peers are those of weights; the integer ops are timed by `quern tune`, too.
-  std::erase_if(ops, [](const std::string& name) { return is_integer(*op_from_name(name)); });
   sub->add_option("--op", options->ops, "Ops")->delimiter(',')->check(CLI::IsMember(ops))->capture_default_str();
-  sub->add_option("--type", options->types, "Weight types")->delimiter(',')->check(CLI::IsMember(type_names()))->capture_default_str();
+  sub->add_option("--type", options->types, "Weight types (default: q4_0,q8_0,q4_k; of the integer ops their codes)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(type_names()));
   sub->add_option("--shape", options->shapes, "N,K; may be repeated (default: 14336,4096)");
   sub->add_option("--m", options->ms, "Rows of X (default: 1,2,4,8,16,64,512,2048)")
       ->delimiter(',')
@@ -270,6 +325,9 @@ void add_bench(CLI::App& app, Session& session) {
       ->check(CLI::IsMember(layout_names()))
       ->capture_default_str();
   sub->add_option("--class", options->accuracy, "Accuracy class")->check(CLI::IsMember(accuracy_names()));
+  sub->add_option("--y-dtype", options->y_dtype, "Element type of Y (default: f32; of the integer ops bf16)")
+      ->check(CLI::IsMember(dtype_names()));
+  sub->add_flag("--every-family", options->every_family, "A row per family that supports the problem, each with its best config");
   sub->add_flag("--json", options->json, "One JSON object on stdout");
   sub->callback([&session, options] { session.exit_code = run_bench(session.environment, *options); });
   add_first_launch(app, session);

@@ -1,5 +1,5 @@
 // quern explain: what would run for a problem, from where, and why. Compiles nothing and runs nothing.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -46,7 +46,7 @@ struct Explanation {
   Candidate chosen;
   std::string note;
   Accuracy accuracy = Accuracy::f32;
-  std::size_t launches = 0;
+  std::vector<std::string> entries;  // of the launches, in order
   std::size_t workspace_bytes = 0;
   std::string key;  // of the binary; empty without a compiler, whose version is part of it
   bool stored = false;
@@ -116,7 +116,7 @@ Result<Explanation> explain(const Problem& problem, const Place& place, cache::S
     return Error{ErrorCode::kUnsupported, to_string(problem) + ": no family supports it for " + to_string(place.target), {}};
   QUERN_ASSIGN(const KernelSource source, render(problem, place.target, e.chosen.config));
   e.accuracy = source.accuracy;
-  e.launches = source.steps.size();
+  for (const auto& step : source.steps) e.entries.push_back(step.entry);
   e.workspace_bytes = source.workspace_bytes;
   if (place.compiler) {
     const auto key = artifact_key(source, place.target, place.compiler->identity()).key;
@@ -135,7 +135,8 @@ void print_explanation_json(const Explanation& e, const Place& place) {
               {"reason", e.chosen.reason},
               {"note", e.note},
               {"class", to_string(e.accuracy)},
-              {"launches", e.launches},
+              {"launches", e.entries.size()},
+              {"entries", e.entries},
               {"workspace_bytes", e.workspace_bytes},
               {"key", e.key.empty() ? Json(nullptr) : Json(e.key)},
               {"stored", e.stored},
@@ -157,8 +158,9 @@ void print_explanation(const Explanation& e, const Place& place, int columns) {
   line("runs", to_string(e.chosen.config));
   line("because", fmt::format("{}: {}", to_string(e.chosen.provenance), e.chosen.reason));
   if (!e.note.empty()) line("note", e.note);
-  line("launches",
-       fmt::format("{}, {} workspace, class {}", e.launches, human_bytes(static_cast<double>(e.workspace_bytes)), to_string(e.accuracy)));
+  line("launches", fmt::format("{}, {} workspace, class {}", e.entries.size(), human_bytes(static_cast<double>(e.workspace_bytes)),
+                               to_string(e.accuracy)));
+  line("entries", fmt::format("{}", fmt::join(e.entries, " ")));
   if (e.key.empty())
     line("kernel", "cannot be compiled here: " + place.no_compiler);
   else

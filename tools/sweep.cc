@@ -251,7 +251,9 @@ void add_sweep(CLI::App& app, Session& session) {
   sub->add_option("--family", options->families, "Kernel families (default: all)")->delimiter(',')->check(CLI::IsMember(names));
   sub->add_option("--model", options->model, "Check on this model's own tensors, rows of them sampled")->check(CLI::ExistingFile);
   sub->add_option("--rows", options->rows, "Rows of each tensor, with --model")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  sub->add_option("--seed", options->seed, "Of inputs and of sampled rows")->capture_default_str();
+  sub->add_option("--seed", options->seed, "Of inputs and of sampled rows")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 62))
+      ->capture_default_str();
   auto* quick = sub->add_flag("--quick", options->quick, "Few shapes: minutes on the host target (the default)");
   sub->add_flag("--full", options->full, "Many shapes")->excludes(quick);
   sub->add_option("--every", options->every, "Of each op, type, layout and family, every so manieth case")

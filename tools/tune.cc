@@ -200,7 +200,9 @@ void add_tune(CLI::App& app, Session& session) {
   sub->add_option("--strategy", options->strategy, "Search strategy")
       ->check(CLI::IsMember({"greedy", "exhaustive", "random"}))
       ->capture_default_str();
-  sub->add_option("--seed", options->seed, "Of the search and of the inputs")->capture_default_str();
+  sub->add_option("--seed", options->seed, "Of the search and of the inputs")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 62))
+      ->capture_default_str();
   sub->add_flag("--list", options->list, "Print the problems as JSON, and tune nothing");
   sub->add_flag("--json", options->json, "One JSON object on stdout");
   sub->callback([&session, options] { session.exit_code = run_tune(session.environment, *options); });

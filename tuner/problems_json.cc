@@ -170,10 +170,16 @@ Result<std::vector<Problem>> parse_problems_json(std::string_view text) {
   };
   try {
     root = Json::parse(text, shallow);
-  } catch (const Json::exception& e) {
-    std::string reason = e.what();
-    std::replace(reason.begin(), reason.end(), '\n', ' ');
-    return Error{ErrorCode::kInvalidArgument, "problem list: not JSON: " + reason, {}};
+  } catch (const Json::parse_error& e) {
+    // `byte` counts from 1 and is one past the end where more was needed.
+    const std::size_t at = std::min<std::size_t>(e.byte == 0 ? 0 : e.byte - 1, text.size());
+    const std::string found = at == text.size() ? "its end" : Entry::shown(Json(std::string(text.substr(at, 20))));
+    return Error{ErrorCode::kInvalidArgument,
+                 "problem list: not JSON: at byte " + std::to_string(at) + " found " + found +
+                     R"(, needed an array of problems such as [{"op": "mul_mat", "type": "q4_0", "n": 64, "k": 32, "m": 1}])",
+                 {}};
+  } catch (const Json::exception&) {
+    return Error{ErrorCode::kInvalidArgument, "problem list: not JSON: a number is too large", {}};
   }
   if (too_deep)
     return Error{ErrorCode::kInvalidArgument,

@@ -103,6 +103,9 @@ Result<Measurement> Workbench::measure(const Config& config, const MeasureSettin
 
 std::vector<std::vector<Launch>> Workbench::rotating(const LoadedKernel& kernel) const {
   std::vector<std::vector<Launch>> ops;
+  // An op without weights has nothing to rotate. A replay of a single launch would mostly time the replay.
+  const bool repeat = data_->weights().empty() && tools_.device->info().target.kind == Target::Kind::cuda;
+  if (repeat) return std::vector<std::vector<Launch>>(kWarmOps, kernel.launches(data_->args(0, kernel.workspace())));
   for (std::int64_t copy = 0; copy < data_->copies(); ++copy) ops.push_back(kernel.launches(data_->args(copy, kernel.workspace())));
   return ops;
 }

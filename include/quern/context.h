@@ -193,6 +193,8 @@ struct LaunchRecord {
   std::string problem;
   std::string artifact;
   std::uint64_t count = 0;
+  std::vector<std::string>
+      entries;  // what each launch step runs, in order: the function's name in the loaded module, not what was asked for
 };
 
 class Context {

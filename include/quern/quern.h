@@ -442,6 +442,7 @@ typedef struct quern_launch_record {
   const char* problem;
   const char* artifact;
   uint64_t launches;
+  const char* entries; /* what each launch step runs, separated by spaces: the functions' names in the loaded module */
 } quern_launch_record;
 
 static inline quern_launch_record quern_launch_record_init(void) {

@@ -92,7 +92,9 @@ quern_status quern_launch_records_take(const quern_context* context, quern_launc
     auto taken = std::make_unique<quern_launch_records>();
     for (auto& record : context->context.launch_records()) {
       std::string config = to_string(record.config);
-      taken->records.push_back({std::move(record), std::move(config)});
+      std::string entries;
+      for (const auto& entry : record.entries) entries += (entries.empty() ? "" : " ") + entry;
+      taken->records.push_back({std::move(record), std::move(config), std::move(entries)});
     }
     *count = taken->records.size();
     *records = taken.release();
@@ -112,6 +114,7 @@ quern_status quern_launch_records_get(const quern_launch_records* records, size_
     value.problem = found.record.problem.c_str();
     value.artifact = found.record.artifact.c_str();
     value.launches = found.record.count;
+    value.entries = found.entries.c_str();
     return write_struct(value, kLaunchRecordSize, "launch record", record);
   });
 }

@@ -13,7 +13,7 @@ namespace {
 static_assert(sizeof(quern_context_options) == kContextOptionsSize && sizeof(quern_context_info) == kContextInfoSize);
 static_assert(sizeof(quern_problem) == kProblemSize + 16 && sizeof(quern_plan_options) == kPlanOptionsSize);
 static_assert(sizeof(quern_plan_info) == kPlanInfoSize && sizeof(quern_launch_args) == kLaunchArgsSize + 72);
-static_assert(sizeof(quern_launch_record) == kLaunchRecordSize);
+static_assert(sizeof(quern_launch_record) == kLaunchRecordSize + 8);
 
 template <class Cpp>
 constexpr bool same(int c, Cpp cpp) {

@@ -42,7 +42,7 @@ struct quern_launch_records {
   static constexpr const char* kName = "launch records";
   struct Record {
     quern::LaunchRecord record;
-    std::string config;
+    std::string config, entries;
   };
 
   std::uint64_t mark = kMark;

@@ -49,6 +49,7 @@ class CudaModule final : public Module {
     context_->api().module_unload(module_);
   }
   Result<Function> function(const std::string& entry, std::uint32_t shared_bytes) override;
+  std::string loaded_name(Function function) const override;
 
  private:
   Status reserve_shared(CUfunction function, const std::string& entry, std::uint32_t shared_bytes);
@@ -67,6 +68,15 @@ Result<Module::Function> CudaModule::function(const std::string& entry, std::uin
   QUERN_TRY(context_->check(result, "looking up a kernel", ErrorCode::kLaunchFailed));
   QUERN_TRY(reserve_shared(found, entry, shared_bytes));
   return Function{found};
+}
+
+std::string CudaModule::loaded_name(Function function) const {
+  const auto get_name = context_->api().function_get_name;
+  if (get_name == nullptr || context_->lost()) return {};
+  const ContextScope scope(*context_);
+  const char* name = nullptr;
+  const bool named = get_name(&name, static_cast<CUfunction>(function.handle)) == kSuccess && name != nullptr;
+  return named ? name : std::string();
 }
 
 // The limit is a property of the function, not of a launch: it only ever grows, so that two steps may share an entry.

@@ -38,6 +38,10 @@ Result<std::shared_ptr<const DriverApi>> open_driver(const std::string& path) {
                  {}};
   QUERN_CUDA_DRIVER_FUNCTIONS(QUERN_CUDA_LOAD)
 #undef QUERN_CUDA_LOAD
+#define QUERN_CUDA_LOAD_OPTIONAL(name, symbol_name, parameters) \
+  api->name = reinterpret_cast<decltype(api->name)>(library.symbol(symbol_name));
+  QUERN_CUDA_OPTIONAL_DRIVER_FUNCTIONS(QUERN_CUDA_LOAD_OPTIONAL)
+#undef QUERN_CUDA_LOAD_OPTIONAL
   const CUresult result = api->init(0);
   if (result == kNoDevice || result == kStubLibrary)
     return Error{ErrorCode::kEnvironment, "no CUDA device: " + library.path() + " answers " + api->describe(result), {}};

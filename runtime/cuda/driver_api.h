@@ -1,5 +1,6 @@
 // The CUDA Driver API, opened at run time: own prototypes of its stable C ABI and the constants used here, so that neither building nor
-// starting needs CUDA. Covers drivers from CUDA 12.0 on; every symbol below exists in the 12.x and 13.x drivers alike.
+// starting needs CUDA. Covers drivers from CUDA 12.0 on; every symbol below exists in the 12.x and 13.x drivers alike,
+// but for those that say from when on.
 #pragma once
 
 #include <cstddef>
@@ -121,10 +122,14 @@ inline constexpr int kCaptureStatusNone = 0;
   F(event_elapsed_ms, "cuEventElapsedTime", (float*, CUevent, CUevent))                                           \
   F(event_destroy, "cuEventDestroy_v2", (CUevent))
 
+// The same for what drivers gained after CUDA 12.0: null where the driver is older.
+#define QUERN_CUDA_OPTIONAL_DRIVER_FUNCTIONS(F) F(function_get_name, "cuFuncGetName", (const char**, CUfunction))  // 12.3
+
 // The function table. Immutable once loaded, so any thread may use it.
 struct DriverApi {
 #define QUERN_CUDA_MEMBER(name, symbol, parameters) CUresult(*name) parameters = nullptr;
   QUERN_CUDA_DRIVER_FUNCTIONS(QUERN_CUDA_MEMBER)
+  QUERN_CUDA_OPTIONAL_DRIVER_FUNCTIONS(QUERN_CUDA_MEMBER)
 #undef QUERN_CUDA_MEMBER
 
   int version = 0;           // 13000 for CUDA 13.0

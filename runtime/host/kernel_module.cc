@@ -173,4 +173,11 @@ const KernelFunction* KernelModule::function(const std::string& name) {
   return &state_->functions.emplace(name, std::move(function)).first->second;
 }
 
+std::string KernelModule::symbol_of(const KernelFunction& function) {
+  std::lock_guard lock(state_->mutex);
+  for (const auto& [name, symbol] : state_->linker->getSymbolTable())
+    if (symbol.getAddress() == reinterpret_cast<std::uintptr_t>(function.entry)) return name.str();
+  return {};
+}
+
 }  // namespace quern::host

@@ -25,6 +25,9 @@ class KernelModule {
   ~KernelModule();
   // Null when there is no such kernel. Thread-safe; the result lives as long as the module.
   const KernelFunction* function(const std::string& name);
+  // The symbol of the object that lies where the function starts, found by its address and not by the name that was asked for; empty when
+  // there is none. Thread-safe.
+  std::string symbol_of(const KernelFunction& function);
 
  private:
   struct State;

@@ -49,6 +49,10 @@ const QuernHostFunction* function(QuernHostModule* module, const char* name) {
   return reinterpret_cast<const QuernHostFunction*>(reinterpret_cast<KernelModule*>(module)->function(name));
 }
 
+void symbol_of(QuernHostModule* module, const QuernHostFunction* function, QuernHostBytes* symbol) {
+  fill(symbol, reinterpret_cast<KernelModule*>(module)->symbol_of(*reinterpret_cast<const KernelFunction*>(function)));
+}
+
 QuernHostExecutor* create_executor(int threads) { return reinterpret_cast<QuernHostExecutor*>(new Executor(threads)); }
 void destroy_executor(QuernHostExecutor* executor) { delete reinterpret_cast<Executor*>(executor); }
 
@@ -102,6 +106,7 @@ extern "C" __attribute__((visibility("default"))) const QuernHostPlugin* quern_h
                                          &host::load,
                                          &host::unload,
                                          &host::function,
+                                         &host::symbol_of,
                                          &host::create_executor,
                                          &host::destroy_executor,
                                          &host::launch,

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum { QUERN_HOST_ABI_VERSION = 2 };
+enum { QUERN_HOST_ABI_VERSION = 3 };
 
 // Bytes made by the plugin; text is not terminated.
 typedef struct QuernHostBytes {
@@ -64,6 +64,8 @@ typedef struct QuernHostPlugin {
   QuernHostModule* (*load)(const void* object, size_t size, QuernHostBytes* error);  // null on failure
   void (*unload)(QuernHostModule* module);
   const QuernHostFunction* (*function)(QuernHostModule* module, const char* name);  // null when the module has no such kernel; owned by it
+  // The symbol of the loaded object at which the function starts; empty when the object has none there.
+  void (*symbol_of)(QuernHostModule* module, const QuernHostFunction* function, QuernHostBytes* symbol);
   QuernHostExecutor* (*create_executor)(int threads);  // at least 1; threads start with the first launch that needs them
   void (*destroy_executor)(QuernHostExecutor* executor);
   // Runs to completion. 1: the kernel broke a rule, `error` names kernel, block and rule. A fault of the CPU is a fault of the process.

@@ -139,7 +139,7 @@ TEST_F(CErrors, ProblemsAreRefusedByField) {
     return message(make(problem));
   };
   EXPECT_EQ(refused([](auto& p) { p.struct_size = 0; }), "problem's struct_size is 0, needed at least 120: set it with the init function");
-  EXPECT_EQ(refused([](auto& p) { p.op = 8; }), "problem: op is 8, needed 0 to 7");
+  EXPECT_EQ(refused([](auto& p) { p.op = 10; }), "problem: op is 10, needed 0 to 9");
   EXPECT_EQ(refused([](auto& p) { p.type = 4; }), "weight type is 4, needed the id of a GGUF type such as 2 (q4_0) or 8 (q8_0)");
   EXPECT_EQ(refused([](auto& p) { p.layout = 2; }), "layout is 2, needed 0 to 1");
   EXPECT_EQ(refused([](auto& p) { p.x_type = 3; }), "problem: x_type is 3, needed 0 to 2");

@@ -354,6 +354,13 @@ TEST_F(CInterface, RecordsWhatWasLaunched) {
   EXPECT_STREQ(record.config, planned.config);
   EXPECT_STREQ(record.artifact, planned.artifact);
   EXPECT_EQ(std::string(planned.config).rfind(record.family, 0), 0u);
+  ASSERT_STREQ(record.family, "gemv_q8");
+  EXPECT_STREQ(record.entries, "quern_prepare quern_gemv");
+  quern_launch_record older = quern_launch_record_init();
+  older.struct_size = offsetof(quern_launch_record, entries), older.entries = "not this caller's";
+  ASSERT_EQ(quern_launch_records_get(records, 0, &older), QUERN_OK);
+  EXPECT_EQ(older.launches, 1u);
+  EXPECT_STREQ(older.entries, "not this caller's") << "written past what an older caller has";
   EXPECT_EQ(quern_launch_records_get(records, 1, &record), QUERN_INVALID_ARGUMENT);
   EXPECT_STREQ(quern_last_error(), "launch record 1 is asked for, there are 1");
   quern_launch_records_free(records);

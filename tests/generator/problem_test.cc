@@ -87,10 +87,19 @@ TEST(ProblemText, FieldsMayComeInAnyOrderAndDefaultAsInTheStruct) {
   expected.batch2 = 4, expected.ratio2 = 2;
   EXPECT_EQ(*p, expected);
   EXPECT_EQ(expected.accuracy, Accuracy::normal);
-  const auto short_form = parse_problem("dequantize f16 k=5");
+  const auto short_form = parse_problem("dequantize f16 n=0 k=5");
   ASSERT_TRUE(short_form) << short_form.error().message;
   EXPECT_EQ(short_form->layout, Layout::planar);
   EXPECT_EQ(short_form->n, 0);
+}
+
+// What a message must offer instead.
+std::string legal_values(const std::string& field) {
+  if (field == "x" || field == "y") return "f32, f16 or bf16";
+  if (field == "bias") return "0 or 1";
+  if (field == "class") return "exact, f32, tight, normal or loose";
+  if (field == "layout") return "gguf or planar";
+  return field == "batch" || field == "ratio" ? "an integer, or two such as 6,2" : "an integer below 2^63";
 }
 
 TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
@@ -107,9 +116,22 @@ TEST(ParseProblem, NamesTheFieldAndTheTextFound) {
   for (const char* field : {"m=one", "m=", "n=1.5", "n=0x10", "k=32k", "k= 32", "x=f64", "y=int8", "bias=2", "bias=true", "class=best",
                             "layout=row", "batch=2,", "batch=,2", "ratio=1;1", "ratio=1,1,1", "m=99999999999999999999"}) {
     const std::string found = std::string(field).substr(0, std::string(field).find(' '));
-    EXPECT_EQ(error_of("mul_mat q4_0 " + std::string(field)), "problem: found '" + found + "', needed a legal value for that field")
-        << field;
+    EXPECT_EQ(error_of("mul_mat q4_0 " + std::string(field)),
+              "problem: found '" + found + "', needed " + legal_values(found.substr(0, found.find('='))));
   }
+  EXPECT_EQ(error_of("mul_mat q4_0 k_major=x"), "problem: found 'k_major=x', needed 0 or 1");
+}
+
+TEST(ParseProblem, TakesEveryFieldOnce) {
+  EXPECT_EQ(error_of("mul_mat q4_0 n=1 k=32 n=2"), "problem: found 'n=2', n is given already");
+  EXPECT_EQ(error_of("mul_mat q4_0 planar n=1 k=32 layout=gguf"), "problem: found 'layout=gguf', layout is given already");
+  EXPECT_EQ(error_of("mul_mat q4_0 gguf planar n=1 k=32"), "problem: found 'planar', layout is given already");
+}
+
+TEST(ParseProblem, NeedsN) {
+  EXPECT_EQ(error_of("mul_mat q4_0 m=1 k=32"), "problem: found no n in 'mul_mat q4_0 m=1 k=32', needed n=N");
+  EXPECT_TRUE(parse_problem("mul_mat q4_0 n=0 k=32")) << "none is a number, too";
+  EXPECT_TRUE(parse_problem("quantize_rows_int8 i8 m=1 k=32")) << "it has no weights";
 }
 
 TEST(ParseProblem, ChecksWhatItRead) {

@@ -342,12 +342,14 @@ TEST(Context, WaitsForAStream) {
 
 TEST(Launch, AllocatesNothing) {
   auto fake = make_fake_context({.record_launches = true});
+  FakeModule::names_asked = 0;
   auto plan = fake->plan(kProblem, {.config = fast_config(32)});
   fake.device->keep_launches = false;
   Memory memory;
   const auto before = allocations();
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(plan->launch(nullptr, memory.args()));
   EXPECT_EQ(allocations(), before);
+  EXPECT_EQ(FakeModule::names_asked, 2) << "once per step of the plan, whatever is launched";
   const std::string probe(100, 'x');
   EXPECT_GT(allocations(), before) << "the counter counts";
 }
@@ -363,14 +365,35 @@ TEST(LaunchRecords, CountPerKernelWhenAskedFor) {
   EXPECT_EQ(records[0].count, 3u);
   EXPECT_EQ(records[0].artifact, plan->artifact());
   EXPECT_EQ(records[0].problem, to_string(kProblem));
+  EXPECT_EQ(records[0].entries, std::vector<std::string>{"loaded_multiply"}) << "the module's own name, not what was asked for";
+}
+
+TEST(LaunchRecords, NameEveryStepInOrder) {
+  auto fake = make_fake_context({.record_launches = true});
+  auto plan = fake->plan(kProblem, {.config = fast_config(32)});
+  Memory memory;
+  ASSERT_TRUE(plan->launch(nullptr, memory.args()));
+  EXPECT_EQ(fake->launch_records().at(0).entries, (std::vector<std::string>{"loaded_quantize", "loaded_multiply"}));
+}
+
+TEST(LaunchRecords, FallBackOnTheNameByWhichTheFunctionWasFound) {
+  FakeModule::can_name = false;
+  auto fake = make_fake_context({.record_launches = true});
+  auto plan = fake->plan(kProblem);
+  FakeModule::can_name = true;
+  Memory memory;
+  ASSERT_TRUE(plan->launch(nullptr, memory.args()));
+  EXPECT_EQ(fake->launch_records().at(0).entries, std::vector<std::string>{"multiply"});
 }
 
 TEST(LaunchRecords, AreOffByDefault) {
+  FakeModule::names_asked = 0;
   auto fake = make_fake_context();
   auto plan = fake->plan(kProblem);
   Memory memory;
   ASSERT_TRUE(plan->launch(nullptr, memory.args()));
   EXPECT_TRUE(fake->launch_records().empty());
+  EXPECT_EQ(FakeModule::names_asked, 0) << "recording costs nothing when it is off";
 }
 
 TEST(PrepareWeights, LaunchesTheRepackingKernelInPlace) {

@@ -136,6 +136,28 @@ TEST_F(CudaDeviceTest, NamesAnEntryThatIsNotThere) {
   EXPECT_EQ(function.error().message, "the binary has no kernel named 'absent'");
 }
 
+TEST_F(CudaDeviceTest, CallsAFunctionWhatTheDriverCallsIt) {
+  const auto device = open();
+  const auto module = take(device->load(cubin()));
+  const auto function = *module->function("k", 0);
+  driver_->names["k"] = "as_loaded";
+  EXPECT_EQ(module->loaded_name(function), "as_loaded");
+  driver_->answers["cuFuncGetName"] = 400;
+  EXPECT_EQ(module->loaded_name(function), "");
+}
+
+TEST_F(CudaDeviceTest, RunsOnADriverThatCannotNameFunctions) {
+  const std::string old_driver = QUERN_FAKE_OLD_DRIVER;
+  void* library = dlopen(old_driver.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  ASSERT_EQ(dlsym(library, "cuFuncGetName"), nullptr);
+  reinterpret_cast<test::FakeDriver* (*)()>(dlsym(library, "fake_driver"))()->attributes = driver_->attributes;
+  const auto device = open_device("cuda:0", {.driver = old_driver});
+  ASSERT_TRUE(device) << device.error().message;
+  const auto module = take((*device)->load(cubin()));
+  EXPECT_EQ(module->loaded_name(*module->function("k", 0)), "");
+}
+
 TEST_F(CudaDeviceTest, AsksForSharedMemoryOnlyAboveTheDefaultAndNeverLowersIt) {
   const auto device = open();
   const auto module = take(device->load(cubin()));

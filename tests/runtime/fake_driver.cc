@@ -64,6 +64,13 @@ API int cuModuleGetFunction(void** function, void*, const char* entry) {
   *function = &state.functions[entry];
   return std::string(entry) == "absent" ? 500 : answer("cuModuleGetFunction");
 }
+#ifndef QUERN_FAKE_OLD_DRIVER  // a driver of CUDA 12.0 has no such function
+API int cuFuncGetName(const char** name, void* function) {
+  for (const auto& [entry, known] : state.functions)
+    if (&known == function) *name = state.names.contains(entry) ? state.names[entry].c_str() : entry.c_str();
+  return answer("cuFuncGetName");
+}
+#endif
 API int cuFuncGetAttribute(int* value, int attribute, void* function) {
   const auto* f = static_cast<quern::test::FakeDriver::Function*>(function);
   return *value = attribute == 1 ? f->static_shared : f->max_dynamic_shared, 0;

@@ -28,6 +28,7 @@ struct FakeDriver {
   std::map<std::string, int> calls;
   std::map<int, int> attributes;  // device attribute -> value
   std::map<std::string, Function> functions;
+  std::map<std::string, std::string> names;  // entry -> what the driver calls it, where that differs
   std::vector<Launched> launches;
   std::string loaded;  // the last image, up to its first zero
   bool capturing = false;

@@ -37,6 +37,12 @@ class FakeModule final : public Module {
     if (found == entries_.end()) return Error{ErrorCode::kInvalidArgument, "no entry " + entry, {}};
     return Function{const_cast<std::string*>(&*found)};
   }
+  std::string loaded_name(Function function) const override {
+    ++names_asked;
+    return can_name ? "loaded_" + *static_cast<const std::string*>(function.handle) : std::string();
+  }
+  inline static bool can_name = true;
+  inline static std::atomic<int> names_asked{0};
 
  private:
   std::set<std::string> entries_;

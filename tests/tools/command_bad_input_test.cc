@@ -44,6 +44,14 @@ TEST_F(BadInput, RowCountsThatAreNone) {
   expect_refused("bench --device host --m 0", 2, "--m");
 }
 
+TEST_F(BadInput, SeedsThatWouldWrapAround) {
+  const std::string problems = file("p.json", kOne);
+  for (const std::string seed : {"-1", "1.5", "x", "99999999999999999999999"}) {
+    expect_refused("tune " + problems + " --device cuda:63 --seed " + seed, 2, "--seed");
+    expect_refused("sweep --device cuda:63 --seed " + seed, 2, "--seed");
+  }
+}
+
 TEST_F(BadInput, NamesThatMeanNothing) {
   const std::string problems = file("p.json", kOne);
   expect_refused("tune " + problems + " --type q9_9", 2, "q9_9");
@@ -137,6 +145,10 @@ TEST_F(BadInput, ProblemsThatAreNone) {
   expect_refused("explain mul_mat q4_0 m=1 n=64 k=33 --arch sm_90a", 2, "33");
   expect_refused("explain mul_mat q9_9 m=1 n=64 k=32 --arch sm_90a", 2, "q9_9");
   expect_refused("explain '{\"op\":\"mul_mat\"}' --arch sm_90a", 2, "type");
+  expect_refused("explain '[{...}]' --arch sm_90a", 2, "not JSON: at byte 2 found \"...}]\", needed an array of problems");
+  expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 n=128 --arch sm_90a", 2, "n is given already");
+  expect_refused("explain mul_mat q4_0 m=1 k=32 --arch sm_90a", 2, "needed n=N");
+  expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 x=f64 --arch sm_90a", 2, "needed f32, f16 or bf16");
   expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 --arch sm_90a --device host", 2, "--arch");
 }
 

@@ -1,6 +1,8 @@
 // What each sub-command does, seen from outside.
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "command_run.h"
 
@@ -56,12 +58,21 @@ TEST_F(CommandTest, ExplainNamesAConfigAndEveryFamily) {
   const Json answer = object_of(run);
   EXPECT_EQ(answer["provenance"], "default");
   EXPECT_FALSE(answer["config"].get<std::string>().empty());
+  EXPECT_EQ(answer["entries"].size(), answer["launches"].get<std::size_t>());
   bool generic = false;
   for (const auto& family : answer["families"]) {
     EXPECT_NE(family["applies"].get<bool>(), !family["reason"].get<std::string>().empty()) << family;
     generic = generic || (family["family"] == "generic" && family["candidates"] > 0);
   }
   EXPECT_TRUE(generic) << answer;
+}
+
+TEST_F(CommandTest, ExplainNamesWhatItWouldLaunch) {
+  const std::string gemv = "explain mul_mat q4_0 m=1 n=4096 k=4096 --arch sm_90a",
+                    gemm = "explain mul_mat q4_0 m=512 n=4096 k=4096 --arch sm_80";
+  EXPECT_EQ(object_of(quern(gemv + " --json"))["entries"], Json::array({"quern_prepare", "quern_gemv"}));
+  EXPECT_EQ(object_of(quern(gemm + " --json"))["entries"], Json::array({"quern_prepare", "quern_gemm"}));
+  EXPECT_NE(quern(gemv).out.find("\nentries   quern_prepare quern_gemv\n"), std::string::npos);
 }
 
 TEST_F(CommandTest, CompileFillsTheStoreWithoutAGpuAndASecondRunCompilesNothing) {
@@ -146,6 +157,89 @@ TEST_F(CommandTest, BenchOnTheHostLeavesOutWhatItDidNotMeasure) {
   EXPECT_EQ(report["rows"][0]["read_ceiling_us"], nullptr);
   EXPECT_EQ(report["rows"][0]["bf16_us"], nullptr);
   EXPECT_EQ(report["second_process"]["compile_count"], 0);
+  EXPECT_EQ(report["rows"][0]["y_dtype"], "f32");
+  EXPECT_EQ(report["rows"][0]["quantize_us"], nullptr);
+  EXPECT_EQ(report["rows"][0]["over_m1"], nullptr);
+}
+
+TEST_F(CommandTest, BenchOfIntegerRowsShowsTheQuantizerApart) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const std::string arguments = "bench --device host --op matmul_int8_rows --type i8 --shape 33,64 --m 1,8";
+  const Outcome run = quern(arguments + " --json");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Json rows = object_of(run)["rows"];
+  ASSERT_EQ(rows.size(), 2u);
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["verdict"], "ok");
+    EXPECT_EQ(row["y_dtype"], "bf16");
+    EXPECT_EQ(row["class"], "exact");
+    EXPECT_EQ(row["bytes"], 33 * 64);
+    EXPECT_GT(row["quantize_us"], 0);
+    EXPECT_NE(row["quantize_us"], row["us"]);
+    EXPECT_EQ(row["quantize_config"].get<std::string>().substr(0, 14), "quantize_rows:");
+    EXPECT_EQ(row["sum_us"].get<double>(), row["us"].get<double>() + row["quantize_us"].get<double>());
+  }
+  EXPECT_EQ(rows[0]["over_m1"], nullptr);
+  EXPECT_EQ(rows[1]["over_m1"].get<double>(), rows[1]["us"].get<double>() / rows[0]["us"].get<double>());
+  const std::string table = quern(arguments + " --y-dtype f32").out;
+  for (const char* column : {" of m=1 ", " quantize ", " sum "}) EXPECT_NE(table.find(column), std::string::npos) << table;
+  EXPECT_EQ(table.find("y=bf16"), std::string::npos) << table;
+  EXPECT_EQ(quern("bench --device host --type q8_0 --shape 32,64 --m 1").out.find(" quantize "), std::string::npos);
+}
+
+TEST_F(CommandTest, BenchOfAQuantizerHasNoWeights) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const Outcome run = quern("bench --device host --op quantize_rows_int8 --shape 33,64 --m 8 --layout planar,gguf --json");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Json rows = object_of(run)["rows"];
+  ASSERT_EQ(rows.size(), 1u) << "codes have one layout";
+  EXPECT_EQ(rows[0]["type"], "i8");
+  EXPECT_EQ(rows[0]["x_dtype"], "bf16");
+  EXPECT_EQ(rows[0]["n"], 0);
+  EXPECT_EQ(rows[0]["bytes"], 0);
+  EXPECT_GT(rows[0]["us"], 0);
+  EXPECT_EQ(rows[0]["quantize_us"], nullptr);
+}
+
+// Whether a family answers w4a4 or its quantizer here decides what is in the row, not whether there is one.
+TEST_F(CommandTest, BenchOfPackedCodesIsWhatTheFamiliesAnswer) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const bool product = quern("explain w4a4 code4 m=8 n=32 k=192 y=bf16 --device host").exit_code == 0;
+  const bool quantizer = quern("explain rpbh_quantize code4 m=8 n=0 k=192 x=bf16 block=64 --device host").exit_code == 0;
+  const Outcome run = quern("bench --device host --op w4a4 --shape 32,192 --m 8 --json");
+  EXPECT_EQ(run.exit_code, product ? 0 : 1) << run.err;
+  const Json row = object_of(run)["rows"][0];
+  EXPECT_EQ(row["type"], "code4");
+  EXPECT_EQ(row["bytes"], 32 * 192 / 2);
+  EXPECT_EQ(row["us"].is_null(), !product) << row;
+  EXPECT_EQ(row["quantize_us"].is_null(), !(product && quantizer)) << row;
+}
+
+TEST_F(CommandTest, BenchShowsEveryFamilyWithItsBestConfig) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  ASSERT_EQ(quern("tune " + file("p.json", R"([{"op":"dequantize","type":"q8_0","n":16,"k":64}])") + " --device host").exit_code, 0);
+  const Outcome tuned = quern("bench --device host --op dequantize --type q8_0 --shape 16,64 --every-family --json");
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_EQ(object_of(tuned)["rows"][0]["provenance"], "exact");
+
+  const Outcome run = quern("bench --device host --type q8_0 --shape 32,64 --m 1,8 --every-family --json");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  std::map<std::int64_t, std::set<std::string>> families;
+  const Json rows = object_of(run)["rows"];
+  for (const Json& row : rows) {
+    EXPECT_TRUE(families[row["m"]].insert(row["family"]).second) << "twice: " << row;
+    EXPECT_EQ(row["config"].get<std::string>().rfind(row["family"].get<std::string>() + ":", 0), 0u);
+    EXPECT_EQ(row["provenance"], "default");
+    EXPECT_EQ(row["over_m1"].is_null(), row["m"] == 1 || !families[1].contains(row["family"])) << row;
+  }
+  for (const std::int64_t m : {1, 8}) {
+    std::set<std::string> supported;
+    const Json explained = object_of(quern("explain mul_mat q8_0 n=32 k=64 m=" + std::to_string(m) + " --device host --json"));
+    for (const Json& family : explained["families"])
+      if (family["applies"]) supported.insert(family["family"]);
+    EXPECT_EQ(families[m], supported);
+    EXPECT_GT(supported.size(), 2u);
+  }
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ class PlantedModule : public Module {
  public:
   explicit PlantedModule(std::string text) : text_(std::move(text)) {}
   Result<Function> function(const std::string&, std::uint32_t) override { return Function{&text_}; }
+  std::string loaded_name(Function) const override { return "planted"; }
 
  private:
   std::string text_;

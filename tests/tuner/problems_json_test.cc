@@ -115,6 +115,10 @@ TEST(ProblemsJson, ErrorsNameTheEntryTheFieldAndTheValue) {
   }
   EXPECT_NE(error_of(R"([{"op": "mul_mat", "n": NaN}])").find("not JSON"), std::string::npos);
   EXPECT_NE(error_of(R"({"op": "mul_mat"})").find("array"), std::string::npos);
+  const std::string needed = R"(, needed an array of problems such as [{"op": "mul_mat", "type": "q4_0", "n": 64, "k": 32, "m": 1}])";
+  EXPECT_EQ(error_of("[{...}]"), "problem list: not JSON: at byte 2 found \"...}]\"" + needed);
+  EXPECT_EQ(error_of("[{"), "problem list: not JSON: at byte 2 found its end" + needed);
+  EXPECT_EQ(error_of(R"([{"n": 1e999}])"), "problem list: not JSON: a number is too large");
   EXPECT_NE(error_of("").find("not JSON"), std::string::npos);
   auto missing = read_problems_file("/nonexistent/problems.json");
   ASSERT_FALSE(missing);
