@@ -14,7 +14,7 @@ import os
 import random
 import struct
 import sys
-from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 # ---- include/quern/quern.h, as far as it is used here. A struct begins with its own size; fields left out would be zero.
 
@@ -43,7 +43,8 @@ class Problem(Sized):
     _fields_ = [("struct_size", c_uint32), ("op", c_uint32), ("type", c_uint32), ("layout", c_uint32), ("m", c_int64), ("n", c_int64),
                 ("k", c_int64), ("x_type", c_uint32), ("y_type", c_uint32), ("accuracy", c_uint32), ("bias", c_uint32),
                 ("x_transposed", c_uint32), ("scale", c_uint32), ("x_broadcast", c_uint32), ("reserved", c_uint32), ("batch2", c_int64),
-                ("batch3", c_int64), ("ratio2", c_int64), ("ratio3", c_int64), ("experts", c_int64), ("used", c_int64)]
+                ("batch3", c_int64), ("ratio2", c_int64), ("ratio3", c_int64), ("experts", c_int64), ("used", c_int64),
+                ("k_major", c_uint32), ("fused", c_uint32), ("block", c_int64)]
 
 
 class PlanInfo(Sized):
@@ -67,10 +68,20 @@ class IdsView(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("row_stride", c_int64)]
 
 
+class CodebookView(ctypes.Structure):
+    _fields_ = [("x", c_void_p), ("w", c_void_p), ("activation_scale", c_float), ("weight_scale", c_float)]
+
+
+class RotationView(ctypes.Structure):
+    _fields_ = [("permutation", c_void_p), ("signs", c_void_p), ("boundaries", c_void_p), ("codebook", c_void_p), ("epsilon", c_float),
+                ("reserved", c_uint32)]
+
+
 class LaunchArgs(Sized):
     _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32), ("w", WeightView), ("x", MatrixView), ("y", MatrixView),
                 ("bias", c_void_p), ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("ids", IdsView),
-                ("w_row_scales", c_void_p), ("x_row_scales", c_void_p), ("y_row_scales", c_void_p)]
+                ("w_row_scales", c_void_p), ("x_row_scales", c_void_p), ("y_row_scales", c_void_p), ("w_row_norms", c_void_p),
+                ("codebooks", CodebookView), ("rotation", RotationView)]
 
 
 Q8_0 = 8

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Sweep, tune and bench on a GPU, with JSON and text into a folder. Builds nothing: it runs the command that is there, so that a machine
 # without compilers can run it.
-#   gpu.sh [--device cuda:N] [--problems FILE] [--budget 8m] [sweep] [tune] [bench] [memcheck]      (default: the first three)
+#   gpu.sh [--device cuda:N] [--problems FILE] [--budget 8m] [sweep] [tune] [bench] [memcheck] [torch]      (default: the first three)
 #     memcheck: every op, type, layout and family under compute-sanitizer, a case each
+#     torch: the integer ops against PyTorch's integer GEMM, through build/release/libquern.so
 # Environment: OUT, the folder (default: ./out); QUERN, the command (default: build/release/quern).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,8 +19,8 @@ while [ $# -gt 0 ]; do
     --device) device="$2"; shift 2 ;;
     --problems) problems="$2"; shift 2 ;;
     --budget) budget="$2"; shift 2 ;;
-    sweep | tune | bench | memcheck) steps+=("$1"); shift ;;
-    *) echo "gpu: unknown argument '$1' (known: --device, --problems, --budget, sweep, tune, bench, memcheck)" >&2; exit 2 ;;
+    sweep | tune | bench | memcheck | torch) steps+=("$1"); shift ;;
+    *) echo "gpu: unknown argument '$1' (known: --device, --problems, --budget, sweep, tune, bench, memcheck, torch)" >&2; exit 2 ;;
   esac
 done
 [ ${#steps[@]} -gt 0 ] || steps=(sweep tune bench)
@@ -49,6 +50,15 @@ for step in "${steps[@]}"; do
     tune)
       record tune "$quern" tune "$problems" --device "$device" --budget "$budget"
       "$quern" tune "$problems" --device "$device" --budget 1 >"$out/tune.txt" 2>/dev/null || true
+      ;;
+    torch)
+      if python3 tests/c/torch_oracle.py >"$out/torch.txt" 2>&1; then
+        echo "gpu: $(tail -1 "$out/torch.txt")"
+      else
+        echo "gpu: torch: FAILED, the log ends:" >&2
+        tail -5 "$out/torch.txt" >&2
+        failed=1
+      fi
       ;;
     bench) record bench "$quern" bench --device "$device" ;;
     memcheck)

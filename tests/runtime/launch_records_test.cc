@@ -80,8 +80,14 @@ class LaunchRecordsOn : public testing::TestWithParam<Place> {
     const auto place = [&](std::size_t i) { return static_cast<void*>(memory_.data() + i * kRoom); };
     LaunchArgs a{.w = {.data = place(0)}, .x = {.data = place(1)}, .y = {.data = place(2)}};
     a.workspace = place(3), a.workspace_bytes = plan.workspace_bytes();
-    if (p.op == Op::matmul_int8_rows) a.w.row_scales = a.x.row_scales = static_cast<float*>(place(4));
-    if (p.op == Op::quantize_rows_int8) a.y.row_scales = static_cast<float*>(place(4));
+    if (has_code_input(p.op)) a.x.row_scales = static_cast<float*>(place(4));
+    if (p.op == Op::matmul_int8_rows) a.w.row_scales = static_cast<float*>(place(4));
+    if (has_code_output(p.op)) a.y.row_scales = static_cast<float*>(place(4));
+    const auto* book = static_cast<const std::int8_t*>(place(4));
+    if (p.op == Op::w4a4) a.w.row_norms = place(4), a.codebooks = {.x = book, .w = book};
+    if (p.op == Op::rpbh_quantize)
+      a.rotation = {
+          .permutation = static_cast<const std::int32_t*>(place(4)), .signs = book, .boundaries = static_cast<const float*>(place(4))};
     EXPECT_LE(plan.workspace_bytes(), kRoom);
     return a;
   }
@@ -103,7 +109,9 @@ constexpr const char* kProblems[] = {"mul_mat q4_0 m=1 n=48 k=256",
                                      "dequantize q4_0 n=48 k=64 class=exact",
                                      "to_planar q4_0 gguf n=48 k=64 class=exact",
                                      "quantize_rows_int8 i8 m=3 k=64",
-                                     "matmul_int8_rows i8 m=16 n=32 k=64"};
+                                     "matmul_int8_rows i8 m=16 n=32 k=64",
+                                     "w4a4 code4 m=16 n=32 k=64",
+                                     "rpbh_quantize code4 m=3 k=64 block=64"};
 
 TEST_P(LaunchRecordsOn, AgreeWithTheFamilyTheConfigAndTheBinary) {
   auto context = Context::open(options_);
@@ -137,6 +145,33 @@ TEST_P(LaunchRecordsOn, AgreeWithTheFamilyTheConfigAndTheBinary) {
     }
   }
   EXPECT_GE(met.size(), GetParam().families);
+}
+
+// A caller that asks for the register codebook gets it, on every shape that its guards let through, tuned or not: the record says so, and
+// so does the one function in the binary.
+TEST_P(LaunchRecordsOn, TheRegisterFamilyRunsTheRegisterKernel) {
+  auto context = Context::open(options_);
+  if (!context) GTEST_SKIP() << context.error().message;
+  if (!parts_of(*context).compiler) GTEST_SKIP() << parts_of(*context).compiler_missing.message;
+  const Family* family = find_family("w4a4_register");
+  std::size_t launched = 0;
+  for (const char* text : {"w4a4 code4 m=1 n=2048 k=1024 y=bf16", "w4a4 code4 m=4 n=2048 k=1024 y=f16 bias=1 fused=1",
+                           "w4a4 code4 m=8 n=129 k=64 k_major=1", "w4a4 code4 m=9 n=257 k=64"}) {
+    const Problem problem = take(parse_problem(text));
+    ASSERT_TRUE(family->supports(problem, context->target())) << text;
+    const auto plan = take(context->plan(problem, {.config = family->space(problem, context->target()).default_config()}));
+    LaunchArgs a = args(plan);
+    if (problem.bias) a.bias = a.workspace;
+    ASSERT_TRUE(plan.launch(nullptr, a)) << text;
+    const auto records = context->launch_records();
+    ASSERT_EQ(records.size(), ++launched);
+    EXPECT_EQ(records.back().family, "w4a4_register");
+    EXPECT_EQ(records.back().count, 1u);
+    EXPECT_EQ(records.back().entries, Names{"quern_w4a4_register"});
+    const auto artifact = parts_of(*context).store->find_artifact(*cache::Key::from_hex(records.back().artifact));
+    ASSERT_TRUE(artifact);
+    EXPECT_EQ(functions_in(artifact->bytes), std::set<std::string>{"quern_w4a4_register"});
+  }
 }
 
 using LaunchRecordsOnCuda = LaunchRecordsOn;

@@ -136,6 +136,20 @@ TEST_F(CommandTest, AnInterruptedTuneEndsSoonSaysSoAndLeavesASoundStore) {
   EXPECT_EQ(object_of(quern("cache verify --json"))["bad"], Json::array());
 }
 
+// timeout(1) signals the process, and then its group: the second signal once ended the sweep, and what it had found was lost.
+TEST_F(CommandTest, ASweepThatIsToldToEndTwiceAtOnceStillReports) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const std::string sweep =
+      "env QUERN_CACHE_DIR='" + store_ + "' \"$QUERN_COMMAND\" sweep --device host --full --op mul_mat --type q4_0 --json";
+  // Started in a shell of its own, the command would ignore SIGINT: SIGTERM it is.
+  const Outcome run = shell("{ " + sweep + " & p=$!; sleep 4; kill -TERM $p; sleep 0.1; kill -TERM $p; wait $p; }");
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_NE(run.err.find("quern: interrupted"), std::string::npos) << run.err;
+  const Json report = object_of(run);
+  EXPECT_EQ(report["failed"], 0);
+  EXPECT_EQ(report["cases"].size(), report["passed"].get<std::size_t>() + report["skipped"].get<std::size_t>());
+}
+
 TEST_F(CommandTest, TheSweepPassesOnTheHostAndWritesItsReport) {
   if (!works("host")) GTEST_SKIP() << "no host target here";
   const Outcome run = quern("sweep --device host --quick --op dequantize --type q4_0 --json --junit report.xml");
