@@ -54,6 +54,9 @@ Config default_config(const Problem& problem, const Target& target) {
   }
   if (is_product(problem.op) && rows <= gemv_rows && candidates.size() > 1 && best->name() == "gemm")
     best = candidates[candidates.size() - 2];
+  // Of the integer ops dot products run up to eight rows: tensor cores there were not measured.
+  if (is_integer(problem.op) && problem.m <= 8 && candidates.size() > 1 && best->name().ends_with("_mma"))
+    best = candidates[candidates.size() - 2];
   return best->space(problem, target).default_config();
 }
 

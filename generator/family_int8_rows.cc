@@ -139,7 +139,8 @@ class Int8Dot final : public Family {
   }
 };
 
-// More rows of X than the dot products should read W for. Up to eight, half of the tensor cores' columns or more stand for nothing.
+// More rows of X than the dot products should read W for. Up to eight some of the tensor cores' columns stand for nothing, and the tuner
+// may still find them faster; untuned the dot products run (generator/family.cc).
 class Int8Mma final : public Family {
  public:
   std::string_view name() const override { return "int8_mma"; }
@@ -148,14 +149,17 @@ class Int8Mma final : public Family {
     QUERN_TRY(supports_integer_op(name(), p, Op::matmul_int8_rows));
     if (!limits_of(target).tensor_cores_bf16)
       return unsupported(name(), "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k32");
-    if (p.m <= 8) return unsupported(name(), "m is " + std::to_string(p.m) + ", needed more than 8");
     return supports_grid(name(), (p.m / 8 + 1) * (p.n / 16 + 1));
   }
 
   SearchSpace space(const Problem& p, const Target&) const override {
-    std::vector<Parameter> parameters{{"warps", {1, 2, 4, 8}, 4}, {"frags_n", {1, 2, 4}, 1}, {"frags_m", {1, 2, 4, 8}, 2}};
+    std::vector<Parameter> parameters{
+        {"warps", {1, 2, 4, 8}, 1}, {"warps_k", {1, 2, 4, 8}, 1}, {"frags_n", {1, 2, 4}, 1}, {"frags_m", {1, 2, 4, 8}, 1}};
     Constraint constraint = [p](const Config& config) { return check(p, config); };
     DefaultChooser choose{"int8_mma", parameters, constraint};
+    choose.wish("warps", 2);
+    for (const int warps_k : {2, 4}) choose.wish("warps_k", warps_k);
+    if (p.m > 8) choose.wish("frags_m", 2);
     if (p.m > 16) choose.wish("frags_m", 4);
     if (p.m > 32) choose.wish("frags_m", 8);
     if (p.m <= 32) choose.wish("frags_n", 2);  // with eight fragments of X the bodies for odd addresses spill
@@ -168,9 +172,10 @@ class Int8Mma final : public Family {
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/code_mma.cuh").problem_types();
-    text.geometry("CodeMmaGeometry", {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
+    text.geometry("CodeMmaGeometry",
+                  {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
     if (!is_empty(p))
-      text.kernel(step("quern_int8_mma", g.grid(p.m, p.n), g.threads()), 1,
+      text.kernel(step("quern_int8_mma", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
                   "quern::CodeMma<quern::Int8Operands<kGeometry.row_bytes>, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }
@@ -180,6 +185,7 @@ class Int8Mma final : public Family {
     CodeMmaGeometry g{};
     g.row_bytes = static_cast<int>(p.k);
     g.warps = reader.take("warps");
+    g.warps_k = reader.take("warps_k");
     g.frags_n = reader.take("frags_n");
     g.frags_m = reader.take("frags_m");
     return g;
@@ -189,6 +195,10 @@ class Int8Mma final : public Family {
     ConfigReader reader(config);
     const CodeMmaGeometry g = geometry_of(p, reader);
     if (!reader.finish()) return "parameters do not match the family's";
+    if (g.warps * g.warps_k > 16) return "warps * warps_k is " + std::to_string(g.warps * g.warps_k) + ", needed at most 16";
+    if (g.warps_k > 1 && g.warps_k > g.segments())
+      return "warps_k is " + std::to_string(g.warps_k) + ", needed at most the row's " + std::to_string(g.segments()) + " segments";
+    if (g.shared_bytes() > 48 * 1024) return "shared memory is " + std::to_string(g.shared_bytes()) + " bytes, needed at most 49152";
     if (g.frags_n * g.frags_m > 16)
       return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most 16 accumulators";
     if (g.frags_m > 2 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";

@@ -56,7 +56,8 @@ class W4a4Dot final : public Family {
     ConfigReader reader(config);
     SourceText text(name(), p);
     text.include(p.k_major ? "families/k_major_dot.cuh" : "families/code_dot.cuh").include("families/codebook.cuh").problem_types();
-    const std::string codebook = std::string("quern::") + lookup_.codebook;
+    std::string codebook = std::string("quern::") + lookup_.codebook;
+    if (multiplies()) codebook += reader.take("multiply") != 0 ? "<true>" : "<false>";
     if (p.k_major) {
       const KMajorGeometry g = k_major(p, reader.take("m"), reader.take("warps"));
       QUERN_TRY(reader.finish());
@@ -84,6 +85,12 @@ class W4a4Dot final : public Family {
   }
 
  private:
+  // Only look-ups in registers have shifts that could be multiplications.
+  bool multiplies() const { return lookup_.table_bytes == 0; }
+  void add_multiply(std::vector<Parameter>& parameters) const {
+    if (multiplies()) parameters.push_back({"multiply", {0, 1}, 0});
+  }
+
   CodeDotGeometry rows(const Problem& p, int m) const {
     return {.row_bytes = row_bytes(p),
             .pieces = kPieces,
@@ -113,19 +120,22 @@ class W4a4Dot final : public Family {
     std::vector<Parameter> parameters{{"m", {1, 2, 3, 4, 5, 6, 7, 8}, 1}, {"warps", {1, 2, 4, 8}, 4},
                                       {"lanes", {4, 8, 16, 32}, 4},       {"rows", {1, 2, 4}, 1},
                                       {"unroll", {1, 2, 4}, 1},           {"passes", {1, 2, 4, 8, 16}, 1}};
+    add_multiply(parameters);
     Constraint constraint = [this, p, limit](const Config& config) { return check_rows(p, limit, config); };
     DefaultChooser choose{lookup_.family, parameters, constraint};
     choose.wish("m", std::clamp<std::int64_t>(p.m, 1, 8));
-    for (const int lanes : {8, 16, 32}) choose.wish("lanes", lanes);
+    // Lane groups of a warp read the same pieces of X: eight lanes a row take a quarter of the shared memory's cycles that 32 take.
+    choose.wish("lanes", 8);
+    choose.wish("warps", 8);
     choose.wish("rows", 2);
     if (p.m > 2) choose.wish("rows", 4);  // X's codes are twice the bytes of W's indices: four rows of W share them
-    choose.wish("unroll", 2);
-    choose.wish("passes", 4);
+    if (p.m <= 2) choose.wish("unroll", 2);
     return {lookup_.family, std::move(parameters), {constraint}};
   }
   std::string check_rows(const Problem& p, long long shared_limit, const Config& config) const {
     ConfigReader reader(config);
     const CodeDotGeometry g = geometry_of(p, reader);
+    if (multiplies()) reader.take("multiply");
     if (!reader.finish()) return "parameters do not match the family's";
     if (g.m > 1 && g.m > p.m) return "m is " + std::to_string(g.m) + ", needed at most the problem's " + std::to_string(p.m);
     if (g.rows * g.m > 32) return "rows * m is " + std::to_string(g.rows * g.m) + ", needed at most 32 accumulators";
@@ -142,6 +152,7 @@ class W4a4Dot final : public Family {
   SearchSpace k_major_space(const Problem& p, const Target& target) const {
     const long long limit = limits_of(target).shared_bytes_per_block;
     std::vector<Parameter> parameters{{"m", {1, 2, 3, 4, 5, 6, 7, 8}, 1}, {"warps", {1, 2, 4, 8, 16}, 1}};
+    add_multiply(parameters);
     Constraint constraint = [this, p, limit](const Config& config) { return check_k_major(p, limit, config); };
     DefaultChooser choose{lookup_.family, parameters, constraint};
     choose.wish("m", std::clamp<std::int64_t>(p.m, 1, 8));
@@ -151,6 +162,7 @@ class W4a4Dot final : public Family {
   std::string check_k_major(const Problem& p, long long shared_limit, const Config& config) const {
     ConfigReader reader(config);
     const KMajorGeometry g = k_major(p, reader.take("m"), reader.take("warps"));
+    if (multiplies()) reader.take("multiply");
     if (!reader.finish()) return "parameters do not match the family's";
     if (g.m > 1 && g.m > p.m) return "m is " + std::to_string(g.m) + ", needed at most the problem's " + std::to_string(p.m);
     if (g.warps > 1 && g.warps > g.steps())
@@ -166,7 +178,8 @@ class W4a4Dot final : public Family {
   Lookup lookup_;
 };
 
-// More rows of X than the dot products should read W for.
+// More rows of X than the dot products should read W for. The tuner may find them faster for fewer, too: what binds is the look-ups, and
+// mma needs nothing beside them. Untuned the dot products run up to eight rows (generator/family.cc).
 class W4a4Mma final : public Family {
  public:
   std::string_view name() const override { return "w4a4_mma"; }
@@ -175,15 +188,21 @@ class W4a4Mma final : public Family {
     QUERN_TRY(supports_w4a4(name(), p));
     if (!limits_of(target).tensor_cores_bf16)
       return unsupported(name(), "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k32");
-    if (p.m <= 8) return unsupported(name(), "m is " + std::to_string(p.m) + ", needed more than 8");
     QUERN_TRY(supports_grid(name(), ceil_div(p.m * (row_bytes(p) / kChunkBytes), kExpandThreads)));
     return supports_grid(name(), (p.m / 8 + 1) * (p.n / 16 + 1));
   }
 
   SearchSpace space(const Problem& p, const Target&) const override {
-    std::vector<Parameter> parameters{{"warps", {1, 2, 4, 8}, 4}, {"frags_n", {1, 2}, 1}, {"frags_m", {1, 2, 4, 8}, 2}};
+    std::vector<Parameter> parameters{{"warps", {1, 2, 4, 8}, 1},
+                                      {"warps_k", {1, 2, 4, 8}, 1},
+                                      {"frags_n", {1, 2}, 1},
+                                      {"frags_m", {1, 2, 4, 8}, 1},
+                                      {"multiply", {0, 1}, 0}};
     Constraint constraint = [p](const Config& config) { return check(p, config); };
     DefaultChooser choose{"w4a4_mma", parameters, constraint};
+    choose.wish("warps", 2);
+    for (const int warps_k : {2, 4}) choose.wish("warps_k", warps_k);
+    if (p.m > 8) choose.wish("frags_m", 2);
     if (p.m > 16) choose.wish("frags_m", 4);
     return {"w4a4_mma", std::move(parameters), {constraint}};
   }
@@ -191,17 +210,19 @@ class W4a4Mma final : public Family {
   Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
     ConfigReader reader(config);
     const CodeMmaGeometry g = geometry_of(p, reader);
+    const bool multiply = reader.take("multiply") != 0;
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/code_mma.cuh").problem_types();
-    text.geometry("CodeMmaGeometry", {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
+    text.geometry("CodeMmaGeometry",
+                  {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
     if (is_empty(p)) return std::move(text).finish(0, Accuracy::exact);
     const long long chunks = p.m * (g.row_bytes / kChunkBytes);
     text.kernel(step("quern_w4a4_codes", ceil_div(chunks, kExpandThreads), kExpandThreads), 1,
                 "quern::expand_codes<kGeometry.row_bytes, " + std::to_string(kExpandThreads) + ">(args);");
-    text.kernel(overlapping(step("quern_w4a4_mma", g.grid(p.m, p.n), g.threads())), 1,
-                "quern::CodeMma<quern::IndexOperands<kGeometry.row_bytes, " + std::string(p.k_major ? "true" : "false") + ">, " +
-                    epilogue(p) + ", kGeometry>::run(args);");
+    text.kernel(overlapping(step("quern_w4a4_mma", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
+                "quern::CodeMma<quern::IndexOperands<kGeometry.row_bytes, " + std::string(p.k_major ? "true" : "false") + ", " +
+                    (multiply ? "true" : "false") + ">, " + epilogue(p) + ", kGeometry>::run(args);");
     return std::move(text).finish(static_cast<std::size_t>(p.m * p.k), Accuracy::exact);
   }
 
@@ -210,6 +231,7 @@ class W4a4Mma final : public Family {
     CodeMmaGeometry g{};
     g.row_bytes = row_bytes(p);
     g.warps = reader.take("warps");
+    g.warps_k = reader.take("warps_k");
     g.frags_n = reader.take("frags_n");
     g.frags_m = reader.take("frags_m");
     return g;
@@ -218,7 +240,12 @@ class W4a4Mma final : public Family {
   static std::string check(const Problem& p, const Config& config) {
     ConfigReader reader(config);
     const CodeMmaGeometry g = geometry_of(p, reader);
+    reader.take("multiply");
     if (!reader.finish()) return "parameters do not match the family's";
+    if (g.warps * g.warps_k > 16) return "warps * warps_k is " + std::to_string(g.warps * g.warps_k) + ", needed at most 16";
+    if (g.warps_k > 1 && g.warps_k > g.segments())
+      return "warps_k is " + std::to_string(g.warps_k) + ", needed at most the row's " + std::to_string(g.segments()) + " segments";
+    if (g.shared_bytes() > 48 * 1024) return "shared memory is " + std::to_string(g.shared_bytes()) + " bytes, needed at most 49152";
     if (g.frags_n * g.frags_m > 8)
       return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most 8: X's next codes take as many registers";
     if (g.frags_m > 2 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";

@@ -185,7 +185,7 @@ void print_rows(const std::vector<bench::Row>& rows, bool every_family, int colu
   const bool quantized = std::any_of(rows.begin(), rows.end(), [](const auto& r) { return has_code_input(r.problem.op); });
   const bool compared =
       std::any_of(rows.begin(), rows.end(), [&](const auto& r) { return over_one_row(rows, r, every_family).has_value(); });
-  std::vector<Table::Column> titles{{"problem", Align::left, true}};
+  std::vector<Table::Column> titles{{"problem"}};
   if (every_family) titles.push_back({"family"});
   titles.push_back({"us", Align::right});
   if (compared) titles.push_back({"of m=1", Align::right});

@@ -256,7 +256,7 @@ void add_sweep(CLI::App& app, Session& session) {
       ->capture_default_str();
   auto* quick = sub->add_flag("--quick", options->quick, "Few shapes: minutes on the host target (the default)");
   sub->add_flag("--full", options->full, "Many shapes")->excludes(quick);
-  sub->add_option("--every", options->every, "Of each op, type, layout and family, every so manieth case")
+  sub->add_option("--every", options->every, "Of each op, type, layout and family, every Nth case")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   sub->add_option("--workers", options->workers, "Processes that check at once (default: one per core, at most 16)")

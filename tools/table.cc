@@ -32,6 +32,9 @@ void Table::add(std::vector<std::string> cells) {
 }
 
 std::string Table::render(int width) const {
+  if (!rows_.empty())
+    for (std::size_t c = 0; c < columns_.size(); ++c)
+      if (std::all_of(rows_.begin(), rows_.end(), [&](const auto& row) { return row[c] == "-"; })) return without(c).render(width);
   std::vector<int> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     std::size_t widest = columns_[c].title.size();
@@ -57,6 +60,13 @@ std::string Table::render(int width) const {
   line([&](std::size_t c) { return std::string(static_cast<std::size_t>(widths[c]), '-'); });
   for (const auto& row : rows_) line([&](std::size_t c) { return row[c]; });
   return out;
+}
+
+Table Table::without(std::size_t column) const {
+  Table rest = *this;
+  rest.columns_.erase(rest.columns_.begin() + static_cast<std::ptrdiff_t>(column));
+  for (auto& row : rest.rows_) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+  return rest;
 }
 
 std::string human_bytes(double bytes) {

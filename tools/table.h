@@ -23,10 +23,12 @@ class Table {
   bool empty() const { return rows_.empty(); }
   void clear() { rows_.clear(); }
   // Header, rule, rows; each line ends without trailing spaces and is at most `width` bytes long when the flexible columns can give so
-  // much.
+  // much. A column of nothing but "-" is left out.
   std::string render(int width) const;
 
  private:
+  Table without(std::size_t column) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };

@@ -451,6 +451,9 @@ std::vector<SweepCase> sweep_model_cases(const std::string& gguf_path, const Mod
           }
     }
   }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < cases.size(); i += static_cast<std::size_t>(options.every)) cases[kept++] = cases[i];
+  cases.resize(kept);
   return cases;
 }
 

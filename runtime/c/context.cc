@@ -77,7 +77,8 @@ quern_status quern_weight_bytes(uint32_t type, int64_t n, int64_t k, size_t* byt
   return guard([&]() -> Status {
     QUERN_TRY(need(bytes, "the output bytes"));
     QUERN_ASSIGN(const auto weight_type, to_weight_type(type));
-    QUERN_TRY(validate({.op = weight_type == WeightType::i8 ? Op::matmul_int8_rows : Op::dequantize, .type = weight_type, .n = n, .k = k}));
+    const Op op = weight_type == WeightType::i8 ? Op::matmul_int8_rows : weight_type == WeightType::code4 ? Op::w4a4 : Op::dequantize;
+    QUERN_TRY(validate({.op = op, .type = weight_type, .n = n, .k = k}));
     *bytes = static_cast<std::size_t>(n) * static_cast<std::size_t>(row_bytes(weight_type, k));
     return {};
   });

@@ -124,7 +124,9 @@ struct CodeDot {
     }
   }
 
-  static QUERN_FN void run(const KernelArgs& args) { run_by_alignment<CodeDot>(args, w_addresses(args)); }
+  static QUERN_FN void run(const KernelArgs& args) {
+    run_by_alignment<CodeDot, CodeDot<Codes, Epilogue, G.slim()>>(args, w_addresses(args));
+  }
 };
 
 }  // namespace quern

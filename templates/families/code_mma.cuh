@@ -28,10 +28,10 @@ struct Int8Operands {
 
 // w4a4: W's indices looked up in registers; X as int8 codes, which the step before this one has made in the workspace. A k-major W is
 // gathered byte by byte: the lanes of a fragment read neighbouring bytes, so that whole sectors are used, once per tile of X's rows.
-template <int kRowBytes, bool kKMajor>
+template <int kRowBytes, bool kKMajor, bool kMultiply>
 struct IndexOperands {
   static constexpr int kPieces = 2;
-  RegisterCodebook codebook;
+  RegisterCodebook<kMultiply> codebook;
   static QUERN_FN u64 addresses(const KernelArgs& args) { return kKMajor ? 1 : w_addresses(args); }
   QUERN_FN explicit IndexOperands(const KernelArgs& args) : codebook(args.w_codebook, nullptr, 0) { ptx::wait_previous(); }
   static QUERN_FN const u8* w_row(const KernelArgs& args, i64 n) {
@@ -62,7 +62,7 @@ template <int kRowBytes, int kThreads>
 QUERN_FN void expand_codes(const KernelArgs& args) {
   ptx::allow_next();
   constexpr int kChunks = kRowBytes / kChunkBytes;
-  RegisterCodebook codebook(args.x_codebook, nullptr, 0);
+  RegisterCodebook<false> codebook(args.x_codebook, nullptr, 0);
   i64 i = ptx::block_x() * kThreads + ptx::thread_x(), m = i / kChunks;
   if (m >= args.m) return;
   const u8* row = static_cast<const u8*>(args.x) + m * args.ldx;
@@ -129,36 +129,56 @@ struct CodeMma {
     }
   }
 
-  static QUERN_FN void store(const i32 (&sum)[G.frags_n][G.frags_m][4], const KernelArgs& args, i64 m0, i64 n0) {
-    int g = ptx::lane() / 4, t = ptx::lane() % 4;
+  // Number e of a lane's sums.
+  static QUERN_FN void store_sum(const KernelArgs& args, i64 m0, i64 n0, int e, i32 sum) {
+    int f = e / (4 * G.frags_m), i = e / 4 % G.frags_m, g = ptx::lane() / 4, t = ptx::lane() % 4;
+    i64 n = n0 + 16 * f + 8 * (e % 4 / 2) + g, m = m0 + 8 * i + 2 * t + e % 2;
+    if (n < args.n && m < args.m) Epilogue::store(args, m, n, sum);
+  }
+
+  // Where warps share a tile each adds up some of its sums over all of them: whole numbers, in any order.
+  static QUERN_FN void store(const i32 (&sum)[G.frags_n][G.frags_m][4], const KernelArgs& args, i64 m0, i64 n0, int part) {
+    i32* shared = reinterpret_cast<i32*>(ptx::shared_memory());  // [tile][part][e][lane]
+    int tile = ptx::warp() / G.warps_k * G.warps_k;
     QUERN_UNROLL
-    for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
-    for (int i = 0; i < G.frags_m; ++i) QUERN_UNROLL
-    for (int e = 0; e < 4; ++e) {
-      i64 n = n0 + 16 * f + 8 * (e / 2) + g, m = m0 + 8 * i + 2 * t + e % 2;
-      if (n < args.n && m < args.m) Epilogue::store(args, m, n, sum[f][i][e]);
+    for (int e = 0; e < G.sums(); ++e) {
+      i32 one = sum[e / (4 * G.frags_m)][e / 4 % G.frags_m][e % 4];
+      if constexpr (G.warps_k == 1)
+        store_sum(args, m0, n0, e, one);
+      else
+        shared[((tile + part) * G.sums() + e) * kWarpLanes + ptx::lane()] = one;
+    }
+    if constexpr (G.warps_k > 1) {
+      ptx::barrier();
+      for (int e = part; e < G.sums(); e += G.warps_k) {
+        i32 total = 0;
+        QUERN_UNROLL
+        for (int p = 0; p < G.warps_k; ++p) total += shared[((tile + p) * G.sums() + e) * kWarpLanes + ptx::lane()];
+        store_sum(args, m0, n0, e, total);
+      }
     }
   }
 
   template <int kAlign>
   static QUERN_FN void run_aligned(const KernelArgs& args) {
     i64 blocks_n = G.blocks_n(args.n), m0 = ptx::block_x() / blocks_n * G.tile_m();
-    i64 n0 = ptx::block_x() % blocks_n * G.tile_n() + ptx::warp() * (16 * G.frags_n);
+    i64 n0 = ptx::block_x() % blocks_n * G.tile_n() + ptx::warp() / G.warps_k * (16 * G.frags_n);
+    int part = ptx::warp() % G.warps_k;
     Rows rows = aim(args, m0, n0);
     Operands operands(args);
     i32 sum[G.frags_n][G.frags_m][4] = {};
     Step next;
-    load<kAlign>(next, args, rows, 0);
+    load<kAlign>(next, args, rows, part);
     QUERN_UNROLL_BY(1)  // unrolled, the bodies for odd addresses spill
-    for (int s = 0; s < G.segments(); ++s) {
+    for (int s = part; s < G.segments(); s += G.warps_k) {
       Step now = next;
-      if (s + 1 < G.segments()) load<kAlign>(next, args, rows, s + 1);
+      if (s + G.warps_k < G.segments()) load<kAlign>(next, args, rows, s + G.warps_k);
       multiply(sum, operands, now);
     }
-    store(sum, args, m0, n0);
+    store(sum, args, m0, n0, part);
   }
 
-  static QUERN_FN void run(const KernelArgs& args) { run_by_alignment<CodeMma>(args, Operands::addresses(args)); }
+  static QUERN_FN void run(const KernelArgs& args) { run_by_alignment<CodeMma, CodeMma>(args, Operands::addresses(args)); }
 };
 
 }  // namespace quern

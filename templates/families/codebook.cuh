@@ -11,6 +11,7 @@ namespace quern {
 // which the constructor fills with the block's `threads`: a barrier must follow it.
 
 // Four registers, looked up by byte permutes.
+template <bool kMultiply>
 struct RegisterCodebook {
   static constexpr int kBytes = 0;
   decode::NibbleTable table;
@@ -23,7 +24,7 @@ struct RegisterCodebook {
       for (int b = 0; b < 4; ++b) table.word[i] |= static_cast<u32>(ptx::load_cached(p + 4 * i + b)) << (8 * b);
     }
   }
-  QUERN_FN void look_up(u32 (&codes)[2], u32 indices) const { decode::look_up_all(codes, table, indices); }
+  QUERN_FN void look_up(u32 (&codes)[2], u32 indices) const { decode::look_up_all<kMultiply>(codes, table, indices); }
 };
 
 // One byte per index from a table of 16 in shared memory. Its four words lie in four banks: no two lanes conflict.
@@ -79,7 +80,7 @@ template <class Codebook>
 struct IndexCodes {
   static constexpr int kPieces = 2;
   Codebook w;
-  RegisterCodebook x;
+  RegisterCodebook<false> x;
   QUERN_FN IndexCodes(const KernelArgs& args, u8* shared, int threads)
       : w(args.w_codebook, shared, threads), x(args.x_codebook, nullptr, 0) {}
   QUERN_FN Chunk x_piece(const Chunk& chunk, int piece) const { return look_up_piece(x, chunk, piece); }

@@ -26,15 +26,15 @@ QUERN_FN Chunk load_chunk(const u8* row, int c) {
   return chunk;
 }
 
-// Runs Body's widest form that the addresses allow: rows may start anywhere and be of any length.
-template <class Body>
+// Runs the form for addresses that are multiples of 16 bytes, or the one for others: rows may start anywhere and be of any length.
+template <class Aligned, class Other>
 QUERN_FN void run_by_alignment(const KernelArgs& args, u64 addresses) {
   if (addresses % 16 == 0)
-    Body::template run_aligned<16>(args);
+    Aligned::template run_aligned<16>(args);
   else if (addresses % 4 == 0)
-    Body::template run_aligned<4>(args);
+    Other::template run_aligned<4>(args);
   else
-    Body::template run_aligned<1>(args);
+    Other::template run_aligned<1>(args);
 }
 QUERN_FN u64 w_addresses(const KernelArgs& args) { return reinterpret_cast<u64>(args.w) | static_cast<u64>(args.w_row_bytes); }
 QUERN_FN u64 x_addresses(const KernelArgs& args) { return reinterpret_cast<u64>(args.x) | static_cast<u64>(args.ldx); }

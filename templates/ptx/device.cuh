@@ -155,6 +155,14 @@ QUERN_FN u32 prmt(u32 a, u32 b, u32 selector) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
   return d;
 }
+// (a & b) | c. One instruction although b and c are constants: the compiler makes two, each with its own.
+QUERN_FN u32 and_or(u32 a, u32 b, u32 c) {
+  u32 d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+// High 32 bits of a * b.
+QUERN_FN u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
 // Low 32 bits of {high,low} >> shift; shift 0..31.
 QUERN_FN u32 funnel_right(u32 low, u32 high, u32 shift) { return __funnelshift_r(low, high, shift); }
 

@@ -138,6 +138,8 @@ QUERN_FN u32 prmt(u32 a, u32 b, u32 selector) {
   }
   return r;
 }
+QUERN_FN u32 and_or(u32 a, u32 b, u32 c) { return (a & b) | c; }
+QUERN_FN u32 mul_high(u32 a, u32 b) { return static_cast<u32>(static_cast<u64>(a) * b >> 32); }
 // Low 32 bits of {high,low} >> shift; shift 0..31.
 QUERN_FN u32 funnel_right(u32 low, u32 high, u32 shift) { return static_cast<u32>((static_cast<u64>(high) << 32 | low) >> (shift & 31u)); }
 

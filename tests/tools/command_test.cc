@@ -136,6 +136,14 @@ TEST_F(CommandTest, AnInterruptedTuneEndsSoonSaysSoAndLeavesASoundStore) {
   EXPECT_EQ(object_of(quern("cache verify --json"))["bad"], Json::array());
 }
 
+TEST_F(CommandTest, ASweepOfAModelIsThinnedOutToo) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const Json report = object_of(quern("sweep --model '" + model() + "' --device host --rows 2 --every 50 --json"));
+  EXPECT_EQ(report["failed"], 0);
+  EXPECT_GE(report["cases"].size(), 1u);
+  EXPECT_LE(report["cases"].size(), 20u);
+}
+
 // timeout(1) signals the process, and then its group: the second signal once ended the sweep, and what it had found was lost.
 TEST_F(CommandTest, ASweepThatIsToldToEndTwiceAtOnceStillReports) {
   if (!works("host")) GTEST_SKIP() << "no host target here";

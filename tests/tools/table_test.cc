@@ -18,6 +18,13 @@ TEST(Table, AlignsAndLeavesNoTrailingSpaces) {
             "long  1000\n");
 }
 
+TEST(Table, AColumnOfDashesIsLeftOut) {
+  Table table({{"name"}, {"read", Table::Align::right}, {"us", Table::Align::right}});
+  table.add({"a", "-", "1"});
+  table.add({"b", "-", "-"});
+  EXPECT_EQ(table.render(80), "name  us\n----  --\na      1\nb      -\n");
+}
+
 TEST(Table, FlexibleColumnsGiveWayToTheWidth) {
   Table table({{"key"}, {"text", Table::Align::left, true}});
   table.add({"123456", std::string(200, 'x')});
