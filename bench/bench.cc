@@ -156,6 +156,11 @@ Problem quantizer_of(const Problem& product) {
 Result<std::vector<Row>> bench_problem(const BenchParts& parts, const Problem& problem, const MeasureSettings& settings) {
   QUERN_TRY(validate(problem));
   const Config fallback = parts_of(*parts.context).kernels.default_config(problem, parts.context->target());
+  if (const Status supported = parts.context->supports(problem); !supported) {
+    Row row{.problem = problem};
+    row.verdict = Verdict::rejected, row.reason = supported.error().message;
+    return std::vector<Row>{std::move(row)};
+  }
   MeasureSettings lenient = settings;
   lenient.keep_spilling = true;
   QUERN_TRY(parts.measurer->prepare(problem, {.rotate = true}));

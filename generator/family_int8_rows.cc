@@ -74,7 +74,7 @@ class Int8Dot final : public Family {
                                       {"unroll", {1, 2, 4}, 1},           {"passes", {1, 2, 4, 8, 16}, 1}};
     Constraint constraint = [p, limit](const Config& config) { return check(p, limit, config); };
     DefaultChooser choose{"int8_dot", parameters, constraint};
-    choose.wish("m", std::clamp<std::int64_t>(p.m, 1, 8));
+    for (std::int64_t m = 2; m <= std::min<std::int64_t>(p.m, 8); ++m) choose.wish("m", m);  // as many as shared memory holds
     choose.wish("lanes", 16);
     choose.wish("lanes", 32);
     choose.wish("unroll", 2);

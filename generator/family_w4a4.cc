@@ -123,7 +123,7 @@ class W4a4Dot final : public Family {
     add_multiply(parameters);
     Constraint constraint = [this, p, limit](const Config& config) { return check_rows(p, limit, config); };
     DefaultChooser choose{lookup_.family, parameters, constraint};
-    choose.wish("m", std::clamp<std::int64_t>(p.m, 1, 8));
+    for (std::int64_t m = 2; m <= std::min<std::int64_t>(p.m, 8); ++m) choose.wish("m", m);  // as many as shared memory holds
     // Lane groups of a warp read the same pieces of X: eight lanes a row take a quarter of the shared memory's cycles that 32 take.
     choose.wish("lanes", 8);
     choose.wish("warps", 8);
@@ -155,7 +155,7 @@ class W4a4Dot final : public Family {
     add_multiply(parameters);
     Constraint constraint = [this, p, limit](const Config& config) { return check_k_major(p, limit, config); };
     DefaultChooser choose{lookup_.family, parameters, constraint};
-    choose.wish("m", std::clamp<std::int64_t>(p.m, 1, 8));
+    for (std::int64_t m = 2; m <= std::min<std::int64_t>(p.m, 8); ++m) choose.wish("m", m);  // as many as shared memory holds
     for (const int warps : {2, 4, 8, 16}) choose.wish("warps", warps);
     return {lookup_.family, std::move(parameters), {constraint}};
   }

@@ -172,8 +172,9 @@ Result<Problem> parse_problem(std::string_view text) {
     given.push_back(name);
   }
   // Without n there would be nothing to compute, which succeeds at once.
-  if (!has_code_output(p.op) && std::find(given.begin(), given.end(), "n") == given.end())
-    return invalid("problem: found no n in '" + std::string(text) + "', needed n=N");
+  for (const auto& [name, needed] : {std::pair{"n", "n=N"}, std::pair{"k", "k=K"}})
+    if (!(has_code_output(p.op) && *name == 'n') && std::find(given.begin(), given.end(), name) == given.end())
+      return invalid("problem: found no " + std::string(name) + " in '" + std::string(text) + "', needed " + needed);
   QUERN_TRY(validate(p));
   return canonical(p);
 }
@@ -191,9 +192,7 @@ Status validate(const Problem& p) {
   QUERN_TRY(at_least("batch dim 3", p.batch3, 1));
   QUERN_TRY(at_least("ratio of dim 2", p.ratio2, 1));
   QUERN_TRY(at_least("ratio of dim 3", p.ratio3, 1));
-  QUERN_TRY(validate_op_fields(p));
-  QUERN_TRY(validate_integer_op(p));
-  if (p.k % type.block_elements != 0)
+  if (p.k % type.block_elements != 0 && p.op != Op::w4a4)  // which has a rule of its own, below
     return invalid("problem: k is " + std::to_string(p.k) + ", needed a multiple of " + std::string(type.name) + "'s block of " +
                    std::to_string(type.block_elements));
   if (p.batch2 % p.ratio2 != 0)
@@ -202,6 +201,8 @@ Status validate(const Problem& p) {
     return invalid("problem: batch dim 3 is " + std::to_string(p.batch3) + ", needed a multiple of its ratio " + std::to_string(p.ratio3));
   // A tile of 16 rows stays below 4 GiB and an index along K below 2^31: kernels count inside rows in 32 bits.
   if (p.k > (std::int64_t{1} << 25)) return invalid("problem: k is " + std::to_string(p.k) + ", needed at most 33554432");
+  QUERN_TRY(validate_op_fields(p));
+  QUERN_TRY(validate_integer_op(p));
   // Every byte offset of W, X and Y must fit 62 bits.
   constexpr std::int64_t kLimit = std::int64_t{1} << 62;
   for (auto [rows, columns] : {std::pair{p.n, p.k}, std::pair{p.m, p.k}, std::pair{p.m, p.n}}) {

@@ -93,6 +93,7 @@ Result<SelectedProblems> from_problem_file(const ProblemSelection& selection) {
     if (const auto dtype = dtype_from_name(selection.x_dtype)) problem.x_type = *dtype;
     if (const auto dtype = dtype_from_name(selection.y_dtype)) problem.y_type = *dtype;
     if (const auto accuracy = accuracy_from_name(selection.accuracy)) problem.accuracy = *accuracy;
+    problem = canonical(problem);  // what means nothing to an op stays out of its key
   }
   return selected;
 }

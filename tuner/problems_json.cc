@@ -4,6 +4,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 namespace quern {
@@ -164,8 +165,14 @@ void add_problem(std::vector<Problem>& problems, const Problem& p) {
 Result<std::vector<Problem>> parse_problems_json(std::string_view text) {
   Json root;
   bool too_deep = false;
-  const auto shallow = [&](int depth, Json::parse_event_t, const Json&) {
+  // Of two fields of one name the last would win, and the first be lost silently.
+  std::vector<std::set<std::string>> names;
+  std::string twice;
+  const auto shallow = [&](int depth, Json::parse_event_t event, const Json& parsed) {
     too_deep = too_deep || depth > kMaxDepth;
+    if (event == Json::parse_event_t::object_start) names.emplace_back();
+    if (event == Json::parse_event_t::object_end) names.pop_back();
+    if (event == Json::parse_event_t::key && !names.back().insert(parsed.get<std::string>()).second) twice = parsed.get<std::string>();
     return depth <= kMaxDepth;
   };
   try {
@@ -185,6 +192,7 @@ Result<std::vector<Problem>> parse_problems_json(std::string_view text) {
     return Error{ErrorCode::kInvalidArgument,
                  "problem list: nested more than " + std::to_string(kMaxDepth) + " deep, needed an array of problems",
                  {}};
+  if (!twice.empty()) return Error{ErrorCode::kInvalidArgument, "problem list: " + twice + " is given already", {}};
   if (!root.is_array())
     return Error{ErrorCode::kInvalidArgument, "problem list: found " + Entry::shown(root) + ", needed an array of problems", {}};
   std::vector<Problem> problems;

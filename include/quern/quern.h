@@ -221,7 +221,7 @@ typedef struct quern_problem {
   uint32_t layout;       /* quern_layout; for the repacking ops that of the source */
   int64_t m;             /* rows of X and Y (tokens) */
   int64_t n;             /* rows of W */
-  int64_t k;             /* columns of W, a multiple of the type's block */
+  int64_t k;             /* columns of W, a multiple of the type's block (w4a4: of 64) */
   uint32_t x_type;       /* quern_dtype */
   uint32_t y_type;       /* quern_dtype */
   uint32_t accuracy;     /* quern_accuracy */
@@ -342,8 +342,9 @@ typedef struct quern_weight_view {
   const float* scale; /* exactly when the problem has a scale: one f32 on the device (mul_mat_id: one per expert) */
 } quern_weight_view;
 
-/* X[M,K] (out_prod: X[M,N]), aligned to its element. Strides in elements. Transposed X: rows and columns as the product sees them,
- * row_stride between its columns. mul_mat_id: rows are a token's slots, stride2 is between tokens. C++: quern::InputView. */
+/* X[M,K] (out_prod: X[M,N]), aligned to its element. Strides in elements; packed indices (w4a4) count in bytes, K/2 to a row. Transposed X:
+ * rows and columns as the product sees them, row_stride between its columns. mul_mat_id: rows are a token's slots, stride2 is between
+ * tokens. C++: quern::InputView. */
 typedef struct quern_input_view {
   const void* data;
   int64_t rows;

@@ -136,7 +136,7 @@ TEST(ParseProblem, NeedsN) {
 
 TEST(ParseProblem, ChecksWhatItRead) {
   EXPECT_EQ(error_of("mul_mat q4_0 n=1 k=33"), "problem: k is 33, needed a multiple of q4_0's block of 32");
-  EXPECT_EQ(error_of("mul_mat q4_0 n=1"), "problem: k is 0, needed at least 1");
+  EXPECT_EQ(error_of("mul_mat q4_0 n=1"), "problem: found no k in 'mul_mat q4_0 n=1', needed k=K");
 }
 
 // Field case 27: rows of 896 are no rows of Q4_K.

@@ -43,6 +43,16 @@ TEST_F(ProblemSource, TheClassIsThatOfTheOptionWhenItIsGiven) {
   EXPECT_EQ(select_problems(selection)->problems[0].accuracy, Accuracy::tight);
 }
 
+// A tuning under a key with fields that mean nothing to its op would be found by no plan.
+TEST_F(ProblemSource, OptionsLeaveTheKeysOfIntegerOpsAlone) {
+  const std::string text = R"([{"op":"w4a4","type":"code4","m":1,"n":64,"k":64,"y_dtype":"bf16"},
+    {"op":"rpbh_quantize","type":"i8","m":1,"k":64,"x_dtype":"bf16"}])";
+  ProblemSelection selection{.file = file("codes.json", text)};
+  const auto plain = select_problems(selection)->problems;
+  selection.accuracy = "loose", selection.x_dtype = "bf16", selection.y_dtype = "bf16";
+  EXPECT_EQ(select_problems(selection)->problems, plain);
+}
+
 TEST_F(ProblemSource, NamesWhatIsWrongWithTheFile) {
   EXPECT_NE(select_problems({.file = directory_}).error().message.find("is a directory"), std::string::npos);
   EXPECT_NE(select_problems({.file = directory_ + "/none"}).error().message.find("No such file"), std::string::npos);

@@ -182,5 +182,14 @@ TEST(ProblemsJson, ExpertsGiveRoutedProductsAndPlainMatricesPlainOnes) {
   EXPECT_EQ(problems_of_model(model, options).size(), 3u);
 }
 
+TEST(ProblemsJson, AFieldIsGivenOnce) {
+  const auto twice = parse_problems_json(R"([{"op":"mul_mat","type":"q4_0","m":1,"n":5,"k":64,"k":32}])");
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().message, "problem list: k is given already");
+  EXPECT_TRUE(
+      parse_problems_json(R"([{"op":"mul_mat","type":"q4_0","m":1,"n":5,"k":64},{"op":"mul_mat","type":"q4_0","m":1,"n":5,"k":32}])"))
+      << "one each";
+}
+
 }  // namespace
 }  // namespace quern
