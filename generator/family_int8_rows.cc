@@ -1,25 +1,19 @@
 // quantize_rows, int8_dot and int8_mma: rows to int8 codes, and the exact product of such rows by DP4A or by tensor cores.
 #include <algorithm>
 
+#include "generator/code_products.h"
 #include "generator/families.h"
-#include "generator/family_support.h"
 #include "generator/target_limits.h"
-#include "geometry/code_rows.h"
 
 namespace quern {
 namespace {
-
-Status supports_integer_op(std::string_view family, const Problem& p, Op op) {
-  if (p.op == op) return {};
-  return unsupported(family, "op is " + std::string(to_string(p.op)) + ", needed " + std::string(to_string(op)));
-}
 
 class QuantizeRows final : public Family {
  public:
   std::string_view name() const override { return "quantize_rows"; }
 
   Status supports(const Problem& p, const Target&) const override {
-    QUERN_TRY(supports_integer_op(name(), p, Op::quantize_rows_int8));
+    QUERN_TRY(supports_code_op(name(), p, Op::quantize_rows_int8));
     return supports_grid(name(), p.m);
   }
 
@@ -50,20 +44,8 @@ class Int8Dot final : public Family {
   std::string_view name() const override { return "int8_dot"; }
 
   Status supports(const Problem& p, const Target& target) const override {
-    QUERN_TRY(supports_integer_op(name(), p, Op::matmul_int8_rows));
-    const long long staged = CodeDotGeometry{.row_bytes = static_cast<int>(p.k),
-                                             .pieces = 1,
-                                             .table_bytes = 0,
-                                             .m = 1,
-                                             .warps = 1,
-                                             .lanes = 8,
-                                             .rows = 1,
-                                             .unroll = 1,
-                                             .passes = 1}
-                                 .shared_bytes();
-    if (staged > limits_of(target).shared_bytes_per_block)
-      return unsupported(name(), "a row of X takes " + std::to_string(staged) + " bytes of shared memory, the target has " +
-                                     std::to_string(limits_of(target).shared_bytes_per_block));
+    QUERN_TRY(supports_code_op(name(), p, Op::matmul_int8_rows));
+    QUERN_TRY(supports_staged(name(), least(p).shared_bytes(), limits_of(target).shared_bytes_per_block));
     return supports_grid(name(), p.m * p.n);
   }
 
@@ -87,19 +69,11 @@ class Int8Dot final : public Family {
 
   Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
     ConfigReader reader(config);
-    const CodeDotGeometry g = geometry_of(p, reader);
+    const CodeDotGeometry g = take_dot(reader, least(p));
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/code_dot.cuh").problem_types();
-    text.geometry("CodeDotGeometry", {{"row_bytes", g.row_bytes},
-                                      {"pieces", g.pieces},
-                                      {"table_bytes", g.table_bytes},
-                                      {"m", g.m},
-                                      {"warps", g.warps},
-                                      {"lanes", g.lanes},
-                                      {"rows", g.rows},
-                                      {"unroll", g.unroll},
-                                      {"passes", g.passes}});
+    text.geometry("CodeDotGeometry", fields_of(g));
     if (!is_empty(p))
       text.kernel(step("quern_int8_dot", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
                   "quern::CodeDot<quern::Int8Codes, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
@@ -107,35 +81,13 @@ class Int8Dot final : public Family {
   }
 
  private:
-  static CodeDotGeometry geometry_of(const Problem& p, ConfigReader& reader) {
-    CodeDotGeometry g{};
-    g.row_bytes = static_cast<int>(p.k);
-    g.pieces = 1;
-    g.m = reader.take("m");
-    g.warps = reader.take("warps");
-    g.lanes = reader.take("lanes");
-    g.rows = reader.take("rows");
-    g.unroll = reader.take("unroll");
-    g.passes = reader.take("passes");
-    return g;
-  }
+  static CodeDotGeometry least(const Problem& p) { return least_dot(static_cast<int>(p.k), 1, 0); }
 
   static std::string check(const Problem& p, long long shared_limit, const Config& config) {
     ConfigReader reader(config);
-    const CodeDotGeometry g = geometry_of(p, reader);
+    const CodeDotGeometry g = take_dot(reader, least(p));
     if (!reader.finish()) return "parameters do not match the family's";
-    if (g.m > 1 && g.m > p.m) return "m is " + std::to_string(g.m) + ", needed at most the problem's " + std::to_string(p.m);
-    if (g.rows * g.m > 32) return "rows * m is " + std::to_string(g.rows * g.m) + ", needed at most 32 accumulators";
-    if (g.rows * g.unroll > 8) return "rows * unroll is " + std::to_string(g.rows * g.unroll) + ", needed at most 8 chunks in registers";
-    // At least half of the lanes that share a row must have a chunk of it.
-    if (g.lanes > 8 && g.lanes > 2 * g.chunks())
-      return "lanes is " + std::to_string(g.lanes) + ", needed at most twice the row's " + std::to_string(g.chunks()) + " chunks";
-    if (g.unroll > 1 && g.lanes * g.unroll > g.chunks())
-      return "unroll is " + std::to_string(g.unroll) + ", needed no more than the row's chunks give each lane";
-    if (g.passes > 1 && g.blocks_n(p.n) < 128) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 128 blocks";
-    if (g.shared_bytes() > shared_limit)
-      return "shared memory is " + std::to_string(g.shared_bytes()) + " bytes, needed at most " + std::to_string(shared_limit);
-    return {};
+    return check_dot(g, p, 8, shared_limit);
   }
 };
 
@@ -146,10 +98,8 @@ class Int8Mma final : public Family {
   std::string_view name() const override { return "int8_mma"; }
 
   Status supports(const Problem& p, const Target& target) const override {
-    QUERN_TRY(supports_integer_op(name(), p, Op::matmul_int8_rows));
-    if (!limits_of(target).tensor_cores_bf16)
-      return unsupported(name(), "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k32");
-    return supports_grid(name(), (p.m / 8 + 1) * (p.n / 16 + 1));
+    QUERN_TRY(supports_code_op(name(), p, Op::matmul_int8_rows));
+    return supports_code_mma(name(), p, target, limits_of(target).tensor_cores_bf16);
   }
 
   SearchSpace space(const Problem& p, const Target&) const override {
@@ -168,12 +118,11 @@ class Int8Mma final : public Family {
 
   Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
     ConfigReader reader(config);
-    const CodeMmaGeometry g = geometry_of(p, reader);
+    const CodeMmaGeometry g = take_mma(reader, static_cast<int>(p.k));
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/code_mma.cuh").problem_types();
-    text.geometry("CodeMmaGeometry",
-                  {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
+    text.geometry("CodeMmaGeometry", fields_of(g));
     if (!is_empty(p))
       text.kernel(step("quern_int8_mma", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
                   "quern::CodeMma<quern::Int8Operands<kGeometry.row_bytes>, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
@@ -181,28 +130,11 @@ class Int8Mma final : public Family {
   }
 
  private:
-  static CodeMmaGeometry geometry_of(const Problem& p, ConfigReader& reader) {
-    CodeMmaGeometry g{};
-    g.row_bytes = static_cast<int>(p.k);
-    g.warps = reader.take("warps");
-    g.warps_k = reader.take("warps_k");
-    g.frags_n = reader.take("frags_n");
-    g.frags_m = reader.take("frags_m");
-    return g;
-  }
-
   static std::string check(const Problem& p, const Config& config) {
     ConfigReader reader(config);
-    const CodeMmaGeometry g = geometry_of(p, reader);
+    const CodeMmaGeometry g = take_mma(reader, static_cast<int>(p.k));
     if (!reader.finish()) return "parameters do not match the family's";
-    if (g.warps * g.warps_k > 16) return "warps * warps_k is " + std::to_string(g.warps * g.warps_k) + ", needed at most 16";
-    if (g.warps_k > 1 && g.warps_k > g.segments())
-      return "warps_k is " + std::to_string(g.warps_k) + ", needed at most the row's " + std::to_string(g.segments()) + " segments";
-    if (g.shared_bytes() > 48 * 1024) return "shared memory is " + std::to_string(g.shared_bytes()) + " bytes, needed at most 49152";
-    if (g.frags_n * g.frags_m > 16)
-      return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most 16 accumulators";
-    if (g.frags_m > 2 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";
-    return {};
+    return check_mma(g, p, 16);
   }
 };
 

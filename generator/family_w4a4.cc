@@ -3,21 +3,15 @@
 // every M, N, K and alignment, on every architecture, row-major or k-major. w4a4_mma multiplies more rows by int8 tensor cores.
 #include <algorithm>
 
+#include "generator/code_products.h"
 #include "generator/families.h"
-#include "generator/family_support.h"
 #include "generator/target_limits.h"
-#include "geometry/code_rows.h"
 
 namespace quern {
 namespace {
 
 constexpr int kPieces = 2;  // a chunk of packed indices stands for two pieces of codes
 constexpr int kExpandThreads = 256;
-
-Status supports_w4a4(std::string_view family, const Problem& p) {
-  if (p.op == Op::w4a4) return {};
-  return unsupported(family, "op is " + std::string(to_string(p.op)) + ", needed w4a4");
-}
 
 int row_bytes(const Problem& p) { return static_cast<int>(p.k / 2); }
 
@@ -40,11 +34,9 @@ class W4a4Dot final : public Family {
   std::string_view name() const override { return lookup_.family; }
 
   Status supports(const Problem& p, const Target& target) const override {
-    QUERN_TRY(supports_w4a4(name(), p));
-    const long long needed = p.k_major ? k_major(p, 1, 1).shared_bytes() : rows(p, 1).shared_bytes();
-    if (needed > limits_of(target).shared_bytes_per_block)
-      return unsupported(name(), "a row of X takes " + std::to_string(needed) + " bytes of shared memory, the target has " +
-                                     std::to_string(limits_of(target).shared_bytes_per_block));
+    QUERN_TRY(supports_code_op(name(), p, Op::w4a4));
+    const long long needed = p.k_major ? k_major(p, 1, 1).shared_bytes() : least(p).shared_bytes();
+    QUERN_TRY(supports_staged(name(), needed, limits_of(target).shared_bytes_per_block));
     return supports_grid(name(), p.m * p.n);
   }
 
@@ -67,17 +59,9 @@ class W4a4Dot final : public Family {
                     "quern::KMajorDot<" + codebook + ", " + epilogue(p) + ", kGeometry>::run(args);");
       return std::move(text).finish(0, Accuracy::exact);
     }
-    const CodeDotGeometry g = geometry_of(p, reader);
+    const CodeDotGeometry g = take_dot(reader, least(p));
     QUERN_TRY(reader.finish());
-    text.geometry("CodeDotGeometry", {{"row_bytes", g.row_bytes},
-                                      {"pieces", g.pieces},
-                                      {"table_bytes", g.table_bytes},
-                                      {"m", g.m},
-                                      {"warps", g.warps},
-                                      {"lanes", g.lanes},
-                                      {"rows", g.rows},
-                                      {"unroll", g.unroll},
-                                      {"passes", g.passes}});
+    text.geometry("CodeDotGeometry", fields_of(g));
     if (!is_empty(p))
       text.kernel(step(lookup_.entry, g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
                   "quern::CodeDot<quern::IndexCodes<" + codebook + ">, " + epilogue(p) + ", kGeometry>::run(args);");
@@ -91,28 +75,9 @@ class W4a4Dot final : public Family {
     if (multiplies()) parameters.push_back({"multiply", {0, 1}, 0});
   }
 
-  CodeDotGeometry rows(const Problem& p, int m) const {
-    return {.row_bytes = row_bytes(p),
-            .pieces = kPieces,
-            .table_bytes = lookup_.table_bytes,
-            .m = m,
-            .warps = 1,
-            .lanes = 8,
-            .rows = 1,
-            .unroll = 1,
-            .passes = 1};
-  }
+  CodeDotGeometry least(const Problem& p) const { return least_dot(row_bytes(p), kPieces, lookup_.table_bytes); }
   KMajorGeometry k_major(const Problem& p, int m, int warps) const {
     return {.row_bytes = row_bytes(p), .table_bytes = lookup_.table_bytes, .m = m, .warps = warps};
-  }
-  CodeDotGeometry geometry_of(const Problem& p, ConfigReader& reader) const {
-    CodeDotGeometry g = rows(p, reader.take("m"));
-    g.warps = reader.take("warps");
-    g.lanes = reader.take("lanes");
-    g.rows = reader.take("rows");
-    g.unroll = reader.take("unroll");
-    g.passes = reader.take("passes");
-    return g;
   }
 
   SearchSpace rows_space(const Problem& p, const Target& target) const {
@@ -134,19 +99,10 @@ class W4a4Dot final : public Family {
   }
   std::string check_rows(const Problem& p, long long shared_limit, const Config& config) const {
     ConfigReader reader(config);
-    const CodeDotGeometry g = geometry_of(p, reader);
+    const CodeDotGeometry g = take_dot(reader, least(p));
     if (multiplies()) reader.take("multiply");
     if (!reader.finish()) return "parameters do not match the family's";
-    if (g.m > 1 && g.m > p.m) return "m is " + std::to_string(g.m) + ", needed at most the problem's " + std::to_string(p.m);
-    if (g.rows * g.m > 32) return "rows * m is " + std::to_string(g.rows * g.m) + ", needed at most 32 accumulators";
-    if (g.rows * g.unroll > 8) return "rows * unroll is " + std::to_string(g.rows * g.unroll) + ", needed at most 8 chunks in registers";
-    // At least half of the lanes that share a row must have a chunk of it.
-    if (g.lanes > 4 && g.lanes > 2 * g.chunks())
-      return "lanes is " + std::to_string(g.lanes) + ", needed at most twice the row's " + std::to_string(g.chunks()) + " chunks";
-    if (g.unroll > 1 && g.lanes * g.unroll > g.chunks())
-      return "unroll is " + std::to_string(g.unroll) + ", needed no more than the row's chunks give each lane";
-    if (g.passes > 1 && g.blocks_n(p.n) < 128) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 128 blocks";
-    return check_shared(g.shared_bytes(), shared_limit);
+    return check_dot(g, p, 4, shared_limit);
   }
 
   SearchSpace k_major_space(const Problem& p, const Target& target) const {
@@ -164,15 +120,10 @@ class W4a4Dot final : public Family {
     const KMajorGeometry g = k_major(p, reader.take("m"), reader.take("warps"));
     if (multiplies()) reader.take("multiply");
     if (!reader.finish()) return "parameters do not match the family's";
-    if (g.m > 1 && g.m > p.m) return "m is " + std::to_string(g.m) + ", needed at most the problem's " + std::to_string(p.m);
+    if (std::string why = check_rows_of_x(g.m, p); !why.empty()) return why;
     if (g.warps > 1 && g.warps > g.steps())
       return "warps is " + std::to_string(g.warps) + ", needed at most the " + std::to_string(g.steps()) + " steps along k";
     return check_shared(g.shared_bytes(), shared_limit);
-  }
-
-  static std::string check_shared(long long bytes, long long limit) {
-    if (bytes <= limit) return {};
-    return "shared memory is " + std::to_string(bytes) + " bytes, needed at most " + std::to_string(limit);
   }
 
   Lookup lookup_;
@@ -185,11 +136,9 @@ class W4a4Mma final : public Family {
   std::string_view name() const override { return "w4a4_mma"; }
 
   Status supports(const Problem& p, const Target& target) const override {
-    QUERN_TRY(supports_w4a4(name(), p));
-    if (!limits_of(target).tensor_cores_bf16)
-      return unsupported(name(), "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k32");
+    QUERN_TRY(supports_code_op(name(), p, Op::w4a4));
     QUERN_TRY(supports_grid(name(), ceil_div(p.m * (row_bytes(p) / kChunkBytes), kExpandThreads)));
-    return supports_grid(name(), (p.m / 8 + 1) * (p.n / 16 + 1));
+    return supports_code_mma(name(), p, target, limits_of(target).tensor_cores_bf16);
   }
 
   SearchSpace space(const Problem& p, const Target&) const override {
@@ -209,13 +158,12 @@ class W4a4Mma final : public Family {
 
   Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
     ConfigReader reader(config);
-    const CodeMmaGeometry g = geometry_of(p, reader);
+    const CodeMmaGeometry g = take_mma(reader, row_bytes(p));
     const bool multiply = reader.take("multiply") != 0;
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/code_mma.cuh").problem_types();
-    text.geometry("CodeMmaGeometry",
-                  {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}});
+    text.geometry("CodeMmaGeometry", fields_of(g));
     if (is_empty(p)) return std::move(text).finish(0, Accuracy::exact);
     const long long chunks = p.m * (g.row_bytes / kChunkBytes);
     text.kernel(step("quern_w4a4_codes", ceil_div(chunks, kExpandThreads), kExpandThreads), 1,
@@ -227,29 +175,12 @@ class W4a4Mma final : public Family {
   }
 
  private:
-  static CodeMmaGeometry geometry_of(const Problem& p, ConfigReader& reader) {
-    CodeMmaGeometry g{};
-    g.row_bytes = row_bytes(p);
-    g.warps = reader.take("warps");
-    g.warps_k = reader.take("warps_k");
-    g.frags_n = reader.take("frags_n");
-    g.frags_m = reader.take("frags_m");
-    return g;
-  }
-
   static std::string check(const Problem& p, const Config& config) {
     ConfigReader reader(config);
-    const CodeMmaGeometry g = geometry_of(p, reader);
+    const CodeMmaGeometry g = take_mma(reader, row_bytes(p));
     reader.take("multiply");
     if (!reader.finish()) return "parameters do not match the family's";
-    if (g.warps * g.warps_k > 16) return "warps * warps_k is " + std::to_string(g.warps * g.warps_k) + ", needed at most 16";
-    if (g.warps_k > 1 && g.warps_k > g.segments())
-      return "warps_k is " + std::to_string(g.warps_k) + ", needed at most the row's " + std::to_string(g.segments()) + " segments";
-    if (g.shared_bytes() > 48 * 1024) return "shared memory is " + std::to_string(g.shared_bytes()) + " bytes, needed at most 49152";
-    if (g.frags_n * g.frags_m > 8)
-      return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most 8: X's next codes take as many registers";
-    if (g.frags_m > 2 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";
-    return {};
+    return check_mma(g, p, 8);  // X's next codes take as many registers as the sums
   }
 };
 

@@ -1,0 +1,111 @@
+// What the families of code products share: their parameters and the rules of their search spaces, each in one place.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "generator/family_support.h"
+#include "generator/source_text.h"
+#include "geometry/code_rows.h"
+
+namespace quern {
+
+using GeometryFields = std::vector<std::pair<std::string, long long>>;
+
+inline Status supports_code_op(std::string_view family, const Problem& p, Op op) {
+  if (p.op == op) return {};
+  return unsupported(family, "op is " + std::string(to_string(p.op)) + ", needed " + std::string(to_string(op)));
+}
+
+// A row of X in shared memory.
+inline Status supports_staged(std::string_view family, long long bytes, long long limit) {
+  if (bytes <= limit) return {};
+  return unsupported(family,
+                     "a row of X takes " + std::to_string(bytes) + " bytes of shared memory, the target has " + std::to_string(limit));
+}
+
+inline std::string check_shared(long long bytes, long long limit) {
+  if (bytes <= limit) return {};
+  return "shared memory is " + std::to_string(bytes) + " bytes, needed at most " + std::to_string(limit);
+}
+
+inline std::string check_rows_of_x(int m, const Problem& p) {
+  if (m == 1 || m <= p.m) return {};
+  return "m is " + std::to_string(m) + ", needed at most the problem's " + std::to_string(p.m);
+}
+
+// By dot products: the smallest block that there is, its row of X staged.
+inline CodeDotGeometry least_dot(int row_bytes, int pieces, int table_bytes) {
+  return {.row_bytes = row_bytes,
+          .pieces = pieces,
+          .table_bytes = table_bytes,
+          .m = 1,
+          .warps = 1,
+          .lanes = 8,
+          .rows = 1,
+          .unroll = 1,
+          .passes = 1};
+}
+
+inline CodeDotGeometry take_dot(ConfigReader& reader, CodeDotGeometry g) {
+  g.m = reader.take("m");
+  g.warps = reader.take("warps");
+  g.lanes = reader.take("lanes");
+  g.rows = reader.take("rows");
+  g.unroll = reader.take("unroll");
+  g.passes = reader.take("passes");
+  return g;
+}
+
+inline GeometryFields fields_of(const CodeDotGeometry& g) {
+  return {{"row_bytes", g.row_bytes}, {"pieces", g.pieces}, {"table_bytes", g.table_bytes}, {"m", g.m},          {"warps", g.warps},
+          {"lanes", g.lanes},         {"rows", g.rows},     {"unroll", g.unroll},           {"passes", g.passes}};
+}
+
+// Why not, or an empty string.
+inline std::string check_dot(const CodeDotGeometry& g, const Problem& p, int least_lanes, long long shared_limit) {
+  if (std::string why = check_rows_of_x(g.m, p); !why.empty()) return why;
+  if (g.rows * g.m > 32) return "rows * m is " + std::to_string(g.rows * g.m) + ", needed at most 32 accumulators";
+  if (g.rows * g.unroll > 8) return "rows * unroll is " + std::to_string(g.rows * g.unroll) + ", needed at most 8 chunks in registers";
+  // At least half of the lanes that share a row must have a chunk of it.
+  if (g.lanes > least_lanes && g.lanes > 2 * g.chunks())
+    return "lanes is " + std::to_string(g.lanes) + ", needed at most twice the row's " + std::to_string(g.chunks()) + " chunks";
+  if (g.unroll > 1 && g.lanes * g.unroll > g.chunks())
+    return "unroll is " + std::to_string(g.unroll) + ", needed no more than the row's chunks give each lane";
+  if (g.passes > 1 && g.blocks_n(p.n) < 128) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 128 blocks";
+  return check_shared(g.shared_bytes(), shared_limit);
+}
+
+// On tensor cores.
+inline Status supports_code_mma(std::string_view family, const Problem& p, const Target& target, bool tensor_cores) {
+  if (!tensor_cores) return unsupported(family, "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k32");
+  return supports_grid(family, (p.m / 8 + 1) * (p.n / 16 + 1));
+}
+
+inline CodeMmaGeometry take_mma(ConfigReader& reader, int row_bytes) {
+  CodeMmaGeometry g{};
+  g.row_bytes = row_bytes;
+  g.warps = reader.take("warps");
+  g.warps_k = reader.take("warps_k");
+  g.frags_n = reader.take("frags_n");
+  g.frags_m = reader.take("frags_m");
+  return g;
+}
+
+inline GeometryFields fields_of(const CodeMmaGeometry& g) {
+  return {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}};
+}
+
+// `most_fragments`: of W by those of X that a warp's registers hold.
+inline std::string check_mma(const CodeMmaGeometry& g, const Problem& p, int most_fragments) {
+  if (g.warps * g.warps_k > 16) return "warps * warps_k is " + std::to_string(g.warps * g.warps_k) + ", needed at most 16";
+  if (g.warps_k > 1 && g.warps_k > g.segments())
+    return "warps_k is " + std::to_string(g.warps_k) + ", needed at most the row's " + std::to_string(g.segments()) + " segments";
+  if (g.frags_n * g.frags_m > most_fragments)
+    return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most " + std::to_string(most_fragments);
+  if (g.frags_m > 2 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";
+  return check_shared(g.shared_bytes(), 48 * 1024);
+}
+
+}  // namespace quern
