@@ -150,7 +150,7 @@ TEST_F(CommandTest, ASweepThatIsToldToEndTwiceAtOnceStillReports) {
   const std::string sweep =
       "env QUERN_CACHE_DIR='" + store_ + "' \"$QUERN_COMMAND\" sweep --device host --full --op mul_mat --type q4_0 --json";
   // Started in a shell of its own, the command would ignore SIGINT: SIGTERM it is.
-  const Outcome run = shell("{ " + sweep + " & p=$!; sleep 4; kill -TERM $p; sleep 0.1; kill -TERM $p; wait $p; }");
+  const Outcome run = shell("{ " + sweep + " & p=$!; sleep 4; for i in 1 2 3 4 5; do kill -TERM $p 2>&-; sleep 0.003; done; wait $p; }");
   EXPECT_EQ(run.exit_code, 1) << run.err;
   EXPECT_NE(run.err.find("quern: interrupted"), std::string::npos) << run.err;
   const Json report = object_of(run);
