@@ -1,6 +1,7 @@
 // w4a4: packed 4-bit indices times packed 4-bit indices through two codebooks, exactly. Three families of dot products differ in how W's
 // indices are looked up: register (byte permutes), table (16 entries in shared memory), pairs (256 entries in shared memory). Each takes
-// every M, N, K and alignment, on every architecture, row-major or k-major. w4a4_mma multiplies more rows by int8 tensor cores.
+// every M, N and alignment, and every K of which a row of X fits into shared memory, row-major or k-major. w4a4_mma multiplies more rows by
+// int8 tensor cores.
 #include <algorithm>
 
 #include "generator/code_products.h"
@@ -89,7 +90,8 @@ class W4a4Dot final : public Family {
     Constraint constraint = [this, p, limit](const Config& config) { return check_rows(p, limit, config); };
     DefaultChooser choose{lookup_.family, parameters, constraint};
     for (std::int64_t m = 2; m <= std::min<std::int64_t>(p.m, 8); ++m) choose.wish("m", m);  // as many as shared memory holds
-    // Lane groups of a warp read the same pieces of X: eight lanes a row take a quarter of the shared memory's cycles that 32 take.
+    // Lane groups of a warp read the same pieces of X: by the rules of its banks
+    // eight lanes a row take a quarter of the shared memory's cycles that 32 take (not measured).
     choose.wish("lanes", 8);
     choose.wish("warps", 8);
     choose.wish("rows", 2);

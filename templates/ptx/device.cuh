@@ -149,7 +149,7 @@ QUERN_FN i32 dp2a_hi_su(u32 a, u32 b, i32 c) {
   return d;
 }
 // Byte permute: byte i of the result is byte (selector nibble i) of {b,a}, for nibbles 8..15 eight copies of its sign bit. The instruction
-// itself: __byte_perm takes a mask more, three instructions of 14 in a look-up of eight nibbles.
+// itself: __byte_perm takes a mask more, two instructions of 14 in a look-up of eight nibbles.
 QUERN_FN u32 prmt(u32 a, u32 b, u32 selector) {
   u32 d;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
