@@ -79,7 +79,7 @@ class Checker:
     def quantize(self, m, k):
         torch = self.torch
         x = (torch.randn(m, k, device="cuda") * torch.rand(m, 1, device="cuda")).bfloat16()
-        # By a tensor: a division by a Python number is a multiplication by its reciprocal in torch.
+        # By a tensor: a division by a Python number may become a multiplication by its reciprocal.
         scale = x.float().abs().amax(dim=1).clamp(min=1e-12) / torch.full((m,), 127.0, device="cuda")
         codes = torch.round(x.float() / scale[:, None]).clamp(-127, 127).to(torch.int8)
         got = torch.full((m,), -1.0, device="cuda")
