@@ -163,7 +163,7 @@ Result<std::vector<Row>> bench_problem(const BenchParts& parts, const Problem& p
   }
   MeasureSettings lenient = settings;
   lenient.keep_spilling = true;
-  QUERN_TRY(parts.measurer->prepare(problem, {.rotate = true}));
+  QUERN_TRY(parts.measurer->prepare(problem, {.rotate = true, .sorted_codebooks = true}));
   std::vector<Row> rows;
   for (const Choice& choice : choices(parts, problem, fallback)) {
     Row row{.problem = problem, .default_config = fallback};

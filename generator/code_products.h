@@ -1,11 +1,13 @@
 // What the families of code products share: their parameters and the rules of their search spaces, each in one place.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "generator/family_support.h"
+#include "generator/search_space.h"
 #include "generator/source_text.h"
 #include "geometry/code_rows.h"
 
@@ -36,11 +38,12 @@ inline std::string check_rows_of_x(int m, const Problem& p) {
 }
 
 // By dot products: the smallest block that there is, its row of X staged.
-inline CodeDotGeometry least_dot(int row_bytes, int pieces, int table_bytes) {
+inline CodeDotGeometry least_dot(const Problem& p, int row_bytes, int pieces, int table_bytes) {
   return {.row_bytes = row_bytes,
           .pieces = pieces,
           .table_bytes = table_bytes,
           .m = 1,
+          .tiles_m = static_cast<int>(p.m),
           .warps = 1,
           .lanes = 8,
           .rows = 1,
@@ -48,8 +51,9 @@ inline CodeDotGeometry least_dot(int row_bytes, int pieces, int table_bytes) {
           .passes = 1};
 }
 
-inline CodeDotGeometry take_dot(ConfigReader& reader, CodeDotGeometry g) {
+inline CodeDotGeometry take_dot(ConfigReader& reader, const Problem& p, CodeDotGeometry g) {
   g.m = reader.take("m");
+  g.tiles_m = static_cast<int>(ceil_div(p.m, g.m));
   g.warps = reader.take("warps");
   g.lanes = reader.take("lanes");
   g.rows = reader.take("rows");
@@ -59,8 +63,16 @@ inline CodeDotGeometry take_dot(ConfigReader& reader, CodeDotGeometry g) {
 }
 
 inline GeometryFields fields_of(const CodeDotGeometry& g) {
-  return {{"row_bytes", g.row_bytes}, {"pieces", g.pieces}, {"table_bytes", g.table_bytes}, {"m", g.m},          {"warps", g.warps},
-          {"lanes", g.lanes},         {"rows", g.rows},     {"unroll", g.unroll},           {"passes", g.passes}};
+  return {{"row_bytes", g.row_bytes},
+          {"pieces", g.pieces},
+          {"table_bytes", g.table_bytes},
+          {"m", g.m},
+          {"tiles_m", g.tiles_m},
+          {"warps", g.warps},
+          {"lanes", g.lanes},
+          {"rows", g.rows},
+          {"unroll", g.unroll},
+          {"passes", g.passes}};
 }
 
 // Why not, or an empty string.
@@ -83,29 +95,78 @@ inline Status supports_code_mma(std::string_view family, const Problem& p, const
   return supports_grid(family, (p.m / 8 + 1) * (p.n / 16 + 1));
 }
 
-inline CodeMmaGeometry take_mma(ConfigReader& reader, int row_bytes) {
+// The parameters of every family on tensor cores.
+inline std::vector<Parameter> mma_parameters() {
+  return {{"warps", {1, 2, 4, 8}, 1},
+          {"warps_k", {1, 2, 4, 8, 16}, 1},
+          {"frags_n", {1, 2, 4}, 1},
+          {"frags_m", {1, 2, 4, 8}, 1},
+          {"staged", {0, 1}, 0},
+          {"stages", {1, 2, 3, 4, 6, 7, 8}, 1},
+          {"passes", {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}, 1}};
+}
+
+inline CodeMmaGeometry take_mma(ConfigReader& reader, const Problem& p, int row_bytes, int pieces) {
   CodeMmaGeometry g{};
   g.row_bytes = row_bytes;
+  g.pieces = pieces;
   g.warps = reader.take("warps");
   g.warps_k = reader.take("warps_k");
   g.frags_n = reader.take("frags_n");
   g.frags_m = reader.take("frags_m");
+  g.tiles_m = static_cast<int>(ceil_div(p.m, g.tile_m()));
+  g.x_rows = reader.take("staged") != 0 ? static_cast<int>(std::min<std::int64_t>(p.m, g.tile_m())) : 0;
+  g.stages = reader.take("stages");
+  g.passes = reader.take("passes");
   return g;
 }
 
 inline GeometryFields fields_of(const CodeMmaGeometry& g) {
-  return {{"row_bytes", g.row_bytes}, {"warps", g.warps}, {"warps_k", g.warps_k}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m}};
+  return {{"row_bytes", g.row_bytes}, {"pieces", g.pieces},   {"x_rows", g.x_rows},   {"tiles_m", g.tiles_m},
+          {"warps", g.warps},         {"warps_k", g.warps_k}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m},
+          {"stages", g.stages},       {"passes", g.passes},   {"halves", g.halves}};
+}
+
+inline void wish_mma(DefaultChooser& choose, const Problem& p) {
+  if (p.m > 8) {
+    choose.wish("warps", 2);
+    for (const int warps_k : {2, 4}) choose.wish("warps_k", warps_k);
+    choose.wish("frags_m", 2);
+    if (p.m > 16) choose.wish("frags_m", 4);
+    choose.wish("stages", 2);
+    return;
+  }
+  // One block on each of a large GPU's multiprocessors, all of its warps along K: W is in flight from the first instruction on, X is staged
+  // once, and the tiles are dealt out evenly.
+  constexpr std::int64_t kBlocks = 120;
+  choose.wish("staged", 1);
+  for (const int warps_k : {2, 4, 8, 16}) choose.wish("warps_k", warps_k);
+  for (const int passes : {2, 3, 4, 5, 6, 7, 8, 12, 16})
+    if (ceil_div(p.n, 16) / passes >= kBlocks) choose.wish("passes", passes);
+  for (const int stages : {2, 3, 4, 7}) choose.wish("stages", stages);
 }
 
 // `most_fragments`: of W by those of X that a warp's registers hold.
-inline std::string check_mma(const CodeMmaGeometry& g, const Problem& p, int most_fragments) {
+inline std::string check_mma(const CodeMmaGeometry& g, const Problem& p, int most_fragments, long long shared_limit) {
   if (g.warps * g.warps_k > 16) return "warps * warps_k is " + std::to_string(g.warps * g.warps_k) + ", needed at most 16";
   if (g.warps_k > 1 && g.warps_k > g.segments())
     return "warps_k is " + std::to_string(g.warps_k) + ", needed at most the row's " + std::to_string(g.segments()) + " segments";
   if (g.frags_n * g.frags_m > most_fragments)
     return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most " + std::to_string(most_fragments);
-  if (g.frags_m > 2 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";
-  return check_shared(g.shared_bytes(), 48 * 1024);
+  if (g.frags_m > 1 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";
+  if (g.stages > 2 && !g.staged()) return "stages is " + std::to_string(g.stages) + ", needed at most 2 where X is not staged";
+  if (g.passes > 1 && !g.staged()) return "passes is " + std::to_string(g.passes) + ", needed 1 where X is not staged";
+  if (g.passes > 1 && g.blocks_n(p.n) < 4) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 4 blocks";
+  if (g.stages * g.frags_n > 8) return "stages * frags_n is " + std::to_string(g.stages * g.frags_n) + ", needed at most 8";
+  if (g.stages > g.passes * g.iterations())
+    return "stages is " + std::to_string(g.stages) + ", needed no more than a warp's " + std::to_string(g.passes * g.iterations()) +
+           " steps";
+  if (g.stages % g.iterations() != 0 && g.iterations() % g.stages != 0)
+    return "stages is " + std::to_string(g.stages) + ", needed a multiple or a divisor of a tile's " + std::to_string(g.iterations()) +
+           " steps";
+  if (g.halves != 0 && g.frags_n * g.frags_m > 4)
+    return "halves is 1, needed frags_n * frags_m of at most 4: two planes take twice the sums";
+  return check_shared(g.shared_bytes(), shared_limit);
 }
 
 }  // namespace quern

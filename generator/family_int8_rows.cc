@@ -69,23 +69,23 @@ class Int8Dot final : public Family {
 
   Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
     ConfigReader reader(config);
-    const CodeDotGeometry g = take_dot(reader, least(p));
+    const CodeDotGeometry g = take_dot(reader, p, least(p));
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/code_dot.cuh").problem_types();
     text.geometry("CodeDotGeometry", fields_of(g));
     if (!is_empty(p))
-      text.kernel(step("quern_int8_dot", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+      text.kernel(step("quern_int8_dot", g.grid(p.n), g.threads(), g.shared_bytes()), 1,
                   "quern::CodeDot<quern::Int8Codes, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }
 
  private:
-  static CodeDotGeometry least(const Problem& p) { return least_dot(static_cast<int>(p.k), 1, 0); }
+  static CodeDotGeometry least(const Problem& p) { return least_dot(p, static_cast<int>(p.k), 1, 0); }
 
   static std::string check(const Problem& p, long long shared_limit, const Config& config) {
     ConfigReader reader(config);
-    const CodeDotGeometry g = take_dot(reader, least(p));
+    const CodeDotGeometry g = take_dot(reader, p, least(p));
     if (!reader.finish()) return "parameters do not match the family's";
     return check_dot(g, p, 8, shared_limit);
   }
@@ -102,39 +102,36 @@ class Int8Mma final : public Family {
     return supports_code_mma(name(), p, target, limits_of(target).tensor_cores_bf16);
   }
 
-  SearchSpace space(const Problem& p, const Target&) const override {
-    std::vector<Parameter> parameters{
-        {"warps", {1, 2, 4, 8}, 1}, {"warps_k", {1, 2, 4, 8}, 1}, {"frags_n", {1, 2, 4}, 1}, {"frags_m", {1, 2, 4, 8}, 1}};
-    Constraint constraint = [p](const Config& config) { return check(p, config); };
+  SearchSpace space(const Problem& p, const Target& target) const override {
+    const long long limit = limits_of(target).shared_bytes_per_block;
+    std::vector<Parameter> parameters = mma_parameters();
+    Constraint constraint = [p, limit](const Config& config) { return check(p, limit, config); };
     DefaultChooser choose{"int8_mma", parameters, constraint};
-    choose.wish("warps", 2);
-    for (const int warps_k : {2, 4}) choose.wish("warps_k", warps_k);
-    if (p.m > 8) choose.wish("frags_m", 2);
-    if (p.m > 16) choose.wish("frags_m", 4);
+    wish_mma(choose, p);
     if (p.m > 32) choose.wish("frags_m", 8);
-    if (p.m <= 32) choose.wish("frags_n", 2);  // with eight fragments of X the bodies for odd addresses spill
+    if (p.m > 8 && p.m <= 32) choose.wish("frags_n", 2);  // with eight fragments of X the bodies for odd addresses spill
     return {"int8_mma", std::move(parameters), {constraint}};
   }
 
   Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
     ConfigReader reader(config);
-    const CodeMmaGeometry g = take_mma(reader, static_cast<int>(p.k));
+    const CodeMmaGeometry g = take_mma(reader, p, static_cast<int>(p.k), 1);
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/code_mma.cuh").problem_types();
     text.geometry("CodeMmaGeometry", fields_of(g));
     if (!is_empty(p))
-      text.kernel(step("quern_int8_mma", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+      text.kernel(step("quern_int8_mma", g.grid(p.n), g.threads(), g.shared_bytes()), 1,
                   "quern::CodeMma<quern::Int8Operands<kGeometry.row_bytes>, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }
 
  private:
-  static std::string check(const Problem& p, const Config& config) {
+  static std::string check(const Problem& p, long long shared_limit, const Config& config) {
     ConfigReader reader(config);
-    const CodeMmaGeometry g = take_mma(reader, static_cast<int>(p.k));
+    const CodeMmaGeometry g = take_mma(reader, p, static_cast<int>(p.k), 1);
     if (!reader.finish()) return "parameters do not match the family's";
-    return check_mma(g, p, 16);
+    return check_mma(g, p, 16, shared_limit);
   }
 };
 

@@ -54,17 +54,18 @@ class W4a4Dot final : public Family {
     if (p.k_major) {
       const KMajorGeometry g = k_major(p, reader.take("m"), reader.take("warps"));
       QUERN_TRY(reader.finish());
-      text.geometry("KMajorGeometry", {{"row_bytes", g.row_bytes}, {"table_bytes", g.table_bytes}, {"m", g.m}, {"warps", g.warps}});
+      text.geometry("KMajorGeometry",
+                    {{"row_bytes", g.row_bytes}, {"table_bytes", g.table_bytes}, {"m", g.m}, {"tiles_m", g.tiles_m}, {"warps", g.warps}});
       if (!is_empty(p))
-        text.kernel(step(lookup_.entry, g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+        text.kernel(step(lookup_.entry, g.grid(p.n), g.threads(), g.shared_bytes()), 1,
                     "quern::KMajorDot<" + codebook + ", " + epilogue(p) + ", kGeometry>::run(args);");
       return std::move(text).finish(0, Accuracy::exact);
     }
-    const CodeDotGeometry g = take_dot(reader, least(p));
+    const CodeDotGeometry g = take_dot(reader, p, least(p));
     QUERN_TRY(reader.finish());
     text.geometry("CodeDotGeometry", fields_of(g));
     if (!is_empty(p))
-      text.kernel(step(lookup_.entry, g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+      text.kernel(step(lookup_.entry, g.grid(p.n), g.threads(), g.shared_bytes()), 1,
                   "quern::CodeDot<quern::IndexCodes<" + codebook + ">, " + epilogue(p) + ", kGeometry>::run(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }
@@ -76,9 +77,13 @@ class W4a4Dot final : public Family {
     if (multiplies()) parameters.push_back({"multiply", {0, 1}, 0});
   }
 
-  CodeDotGeometry least(const Problem& p) const { return least_dot(row_bytes(p), kPieces, lookup_.table_bytes); }
+  CodeDotGeometry least(const Problem& p) const { return least_dot(p, row_bytes(p), kPieces, lookup_.table_bytes); }
   KMajorGeometry k_major(const Problem& p, int m, int warps) const {
-    return {.row_bytes = row_bytes(p), .table_bytes = lookup_.table_bytes, .m = m, .warps = warps};
+    return {.row_bytes = row_bytes(p),
+            .table_bytes = lookup_.table_bytes,
+            .m = m,
+            .tiles_m = static_cast<int>(ceil_div(p.m, m)),
+            .warps = warps};
   }
 
   SearchSpace rows_space(const Problem& p, const Target& target) const {
@@ -101,7 +106,7 @@ class W4a4Dot final : public Family {
   }
   std::string check_rows(const Problem& p, long long shared_limit, const Config& config) const {
     ConfigReader reader(config);
-    const CodeDotGeometry g = take_dot(reader, least(p));
+    const CodeDotGeometry g = take_dot(reader, p, least(p));
     if (multiplies()) reader.take("multiply");
     if (!reader.finish()) return "parameters do not match the family's";
     return check_dot(g, p, 4, shared_limit);
@@ -143,46 +148,56 @@ class W4a4Mma final : public Family {
     return supports_code_mma(name(), p, target, limits_of(target).tensor_cores_bf16);
   }
 
-  SearchSpace space(const Problem& p, const Target&) const override {
-    std::vector<Parameter> parameters{{"warps", {1, 2, 4, 8}, 1},
-                                      {"warps_k", {1, 2, 4, 8}, 1},
-                                      {"frags_n", {1, 2}, 1},
-                                      {"frags_m", {1, 2, 4, 8}, 1},
-                                      {"multiply", {0, 1}, 0}};
-    Constraint constraint = [p](const Config& config) { return check(p, config); };
+  SearchSpace space(const Problem& p, const Target& target) const override {
+    const long long limit = limits_of(target).shared_bytes_per_block;
+    std::vector<Parameter> parameters = mma_parameters();
+    parameters.push_back({"multiply", {0, 1}, 0});
+    parameters.push_back({"halves", {0, 1}, 0});
+    Constraint constraint = [p, limit](const Config& config) { return check(p, limit, config); };
     DefaultChooser choose{"w4a4_mma", parameters, constraint};
-    choose.wish("warps", 2);
-    for (const int warps_k : {2, 4}) choose.wish("warps_k", warps_k);
-    if (p.m > 8) choose.wish("frags_m", 2);
-    if (p.m > 16) choose.wish("frags_m", 4);
+    wish_mma(choose, p);
+    choose.wish("halves", 1);
     return {"w4a4_mma", std::move(parameters), {constraint}};
   }
 
   Result<KernelSource> render(const Problem& p, const Target&, const Config& config) const override {
     ConfigReader reader(config);
-    const CodeMmaGeometry g = take_mma(reader, row_bytes(p));
-    const bool multiply = reader.take("multiply") != 0;
+    const auto [g, multiply] = take(reader, p);
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/code_mma.cuh").problem_types();
     text.geometry("CodeMmaGeometry", fields_of(g));
     if (is_empty(p)) return std::move(text).finish(0, Accuracy::exact);
-    const long long chunks = p.m * (g.row_bytes / kChunkBytes);
-    text.kernel(step("quern_w4a4_codes", ceil_div(chunks, kExpandThreads), kExpandThreads), 1,
+    const auto flag = [](bool value) { return value ? "true" : "false"; };
+    const std::string body = std::string("quern::CodeMma<quern::IndexOperands<kGeometry.row_bytes, ") + flag(p.k_major) + ", " +
+                             flag(multiply) + ">, " + epilogue(p) + ", kGeometry>::run(args);";
+    const LaunchStep product = step("quern_w4a4_mma", g.grid(p.n), g.threads(), g.shared_bytes());
+    if (g.staged()) {
+      text.kernel(product, 1, body);
+      return std::move(text).finish(0, Accuracy::exact);
+    }
+    text.kernel(step("quern_w4a4_codes", ceil_div(p.m * (g.row_bytes / kChunkBytes), kExpandThreads), kExpandThreads), 1,
                 "quern::expand_codes<kGeometry.row_bytes, " + std::to_string(kExpandThreads) + ">(args);");
-    text.kernel(overlapping(step("quern_w4a4_mma", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
-                "quern::CodeMma<quern::IndexOperands<kGeometry.row_bytes, " + std::string(p.k_major ? "true" : "false") + ", " +
-                    (multiply ? "true" : "false") + ">, " + epilogue(p) + ", kGeometry>::run(args);");
+    text.kernel(overlapping(product), 1, body);
     return std::move(text).finish(static_cast<std::size_t>(p.m * p.k), Accuracy::exact);
   }
 
  private:
-  static std::string check(const Problem& p, const Config& config) {
+  struct Taken {
+    CodeMmaGeometry g;
+    bool multiply;
+  };
+  static Taken take(ConfigReader& reader, const Problem& p) {
+    CodeMmaGeometry g = take_mma(reader, p, row_bytes(p), kPieces);
+    const bool multiply = reader.take("multiply") != 0;
+    g.halves = reader.take("halves");
+    return {g, multiply};
+  }
+  static std::string check(const Problem& p, long long shared_limit, const Config& config) {
     ConfigReader reader(config);
-    const CodeMmaGeometry g = take_mma(reader, row_bytes(p));
-    reader.take("multiply");
+    const CodeMmaGeometry g = take(reader, p).g;
     if (!reader.finish()) return "parameters do not match the family's";
-    return check_mma(g, p, 8);  // X's next codes take as many registers as the sums
+    return check_mma(g, p, 8, shared_limit);  // X's next codes take as many registers as the sums
   }
 };
 

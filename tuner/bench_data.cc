@@ -55,6 +55,9 @@ std::vector<std::int8_t> random_codebook(Random& random) {
   return codes;
 }
 
+// The sixteen levels that quantize a normal value best (J. Max, Quantizing for minimum distortion, 1960), the outer ones at -127 and 127.
+std::vector<std::int8_t> normal_codebook() { return {-127, -96, -75, -58, -44, -31, -18, -6, 6, 18, 31, 44, 58, 75, 96, 127}; }
+
 }  // namespace
 
 std::int64_t weight_bytes(const Problem& p) { return w_batches(p).count() * p.n * row_bytes(p.type, p.k); }
@@ -237,6 +240,7 @@ Status BenchData::make_code_operands() {
     codes_.w_scales[n] = load_element(DType::bf16, norms.data(), static_cast<std::int64_t>(n));
   }
   codes_.x_codebook = random_codebook(random), codes_.w_codebook = random_codebook(random);
+  if (options_.sorted_codebooks) codes_.x_codebook = codes_.w_codebook = normal_codebook();
   codes_.activation_scale = random.uniform(0.5f, 2.0f), codes_.weight_scale = random.uniform(0.5f, 2.0f);
   const auto offset = static_cast<std::size_t>(options_.offset);
   QUERN_TRY(place(norms.data(), norms.size(), w_scales_device_));

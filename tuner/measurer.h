@@ -27,6 +27,7 @@ struct DataOptions {
   std::string gguf_path;
   std::string tensor;
   std::int64_t first_row = 0;
+  bool sorted_codebooks = false;  // w4a4: codes in rising order, as quantizers make them; else in no order, -128 and 127 among them
 
   bool operator==(const DataOptions&) const = default;
 };

@@ -267,6 +267,7 @@ class CaseList {
     p.k_major = op == Op::w4a4 && turn % 5 >= 3;
     c.data.seed = options_.seed + turn;
     c.data.offset = kOffsets[turn / 3 % 3];
+    c.data.sorted_codebooks = op == Op::w4a4 && turn % 2 == 1;
     if (turn % 4 == 3) c.data.x_gap = c.data.y_gap = c.data.w_gap = kGap;
     return c;
   }
@@ -281,6 +282,7 @@ class CaseList {
     for (Config& config : covering_configs(family.space(c.problem, target_))) {
       cases_.push_back(c);
       cases_.back().config = std::move(config);
+      cases_.back().data.sorted_codebooks = c.problem.op == Op::w4a4 && cases_.size() % 2 == 1;
     }
   }
 

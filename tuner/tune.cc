@@ -229,7 +229,7 @@ class ProblemTuner {
     touched_device_ = true;
     DataOptions data;
     data.seed = run_.options.seed;
-    data.rotate = true;
+    data.rotate = data.sorted_codebooks = true;
     QUERN_TRY(device_.measurer->prepare(result_.problem, data));
     prepared_ = true;
     auto ceiling = device_.measurer->read_ceiling(weight_bytes(result_.problem));

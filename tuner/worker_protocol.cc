@@ -43,8 +43,11 @@ MeasureSettings settings_from(const Json& j) {
 }
 
 Json to_json(const DataOptions& d) {
-  return {{"seed", d.seed},     {"rotate", d.rotate},       {"x_gap", d.x_gap},   {"y_gap", d.y_gap},        {"w_gap", d.w_gap},
-          {"offset", d.offset}, {"gguf_path", d.gguf_path}, {"tensor", d.tensor}, {"first_row", d.first_row}};
+  return {{"seed", d.seed},           {"rotate", d.rotate},
+          {"x_gap", d.x_gap},         {"y_gap", d.y_gap},
+          {"w_gap", d.w_gap},         {"offset", d.offset},
+          {"gguf_path", d.gguf_path}, {"tensor", d.tensor},
+          {"first_row", d.first_row}, {"sorted_codebooks", d.sorted_codebooks}};
 }
 DataOptions data_from(const Json& j) {
   DataOptions d;
@@ -57,6 +60,7 @@ DataOptions data_from(const Json& j) {
   j.at("gguf_path").get_to(d.gguf_path);
   j.at("tensor").get_to(d.tensor);
   j.at("first_row").get_to(d.first_row);
+  j.at("sorted_codebooks").get_to(d.sorted_codebooks);
   return d;
 }
 

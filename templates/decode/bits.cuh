@@ -29,6 +29,40 @@ QUERN_FN void look_up_all(u32 (&bytes)[2], const NibbleTable& table, u32 q) {
   choice = kMultiply ? ptx::mul_high(choice, 0x10000u) : choice >> 16;
   bytes[1] = ptx::prmt(ptx::prmt(table.word[0], table.word[1], index), ptx::prmt(table.word[2], table.word[3], index), choice);
 }
+
+// The same bytes as two planes of magnitudes, where entries 0-7 have one sign and entries 8-15 have one, as in a sorted table: a permute
+// gives eight copies of a byte's sign bit for indices with bit 3 set, which are zeros of a magnitude. What is looked up in the other half
+// is zero of itself, and nothing chooses: 7 instructions for eight bytes instead of 11, for twice as many products.
+struct HalvesTable {
+  u32 word[4];  // magnitudes, 0..127
+  i32 sign[2];  // +1 or -1: what the products of each plane's magnitudes count
+};
+// False, and nothing of use in `halves`, where a half has both signs or a -128.
+QUERN_FN bool split_halves(HalvesTable& halves, const NibbleTable& table) {
+  constexpr u32 kSigns = 0x80808080u;
+  bool fits = true;
+  QUERN_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    u32 a = table.word[2 * h], b = table.word[2 * h + 1];
+    bool negative = ((a | b) & kSigns) != 0;
+    // Bytes -127..0, negated: no byte borrows from the next.
+    u32 minus_a = (kSigns - (a & ~kSigns)) & ~kSigns, minus_b = (kSigns - (b & ~kSigns)) & ~kSigns;
+    fits = fits && (!negative || (((kSigns - minus_a) ^ kSigns) == a && ((kSigns - minus_b) ^ kSigns) == b));
+    halves.word[2 * h] = negative ? minus_a : a;
+    halves.word[2 * h + 1] = negative ? minus_b : b;
+    halves.sign[h] = negative ? -1 : 1;
+  }
+  return fits;
+}
+template <bool kMultiply>
+QUERN_FN void look_up_halves(u32 (&low)[2], u32 (&high)[2], const HalvesTable& table, u32 q) {
+  u32 other = q ^ 0x88888888u;
+  low[0] = ptx::prmt(table.word[0], table.word[1], q);
+  high[0] = ptx::prmt(table.word[2], table.word[3], other);
+  low[1] = ptx::prmt(table.word[0], table.word[1], kMultiply ? ptx::mul_high(q, 0x10000u) : q >> 16);
+  high[1] = ptx::prmt(table.word[2], table.word[3], kMultiply ? ptx::mul_high(other, 0x10000u) : other >> 16);
+}
+
 // Bytes for the low nibbles of q's four bytes, or for the high ones.
 QUERN_FN u32 look_up_nibbles(const NibbleTable& table, u32 q, bool high) {
   u32 bytes[2];

@@ -6,24 +6,6 @@
 
 namespace quern {
 
-// Rows of X from m0 on as pieces [m][which of a chunk][chunk], so that lanes with neighbouring chunks read neighbouring pieces; rows past
-// the last one are zeros.
-template <int kRowBytes, int kRows, int kThreads, class Codes>
-QUERN_FN void stage_codes(Chunk* staged, const Codes& codes, const KernelArgs& args, i64 m0) {
-  constexpr int kChunks = static_cast<int>(ceil_div(kRowBytes, kChunkBytes));
-  const u8* x = static_cast<const u8*>(args.x);
-  bool wide = x_addresses(args) % 16 == 0;
-  for (int i = ptx::thread_x(); i < kRows * kChunks; i += kThreads) {
-    i64 m = m0 + i / kChunks;
-    int c = i % kChunks;
-    Chunk chunk{};
-    if (m < args.m) chunk = wide ? load_chunk<kRowBytes, 16>(x + m * args.ldx, c) : load_chunk<kRowBytes, 1>(x + m * args.ldx, c);
-    QUERN_UNROLL
-    for (int p = 0; p < Codes::kPieces; ++p) staged[(i / kChunks * Codes::kPieces + p) * kChunks + c] = codes.x_piece(chunk, p);
-  }
-  ptx::barrier();
-}
-
 template <class Codes, class Epilogue, CodeDotGeometry G>
 struct CodeDot {
   static constexpr int kChunks = G.chunks();
@@ -94,18 +76,21 @@ struct CodeDot {
 
   template <int kAlign>
   static QUERN_FN void run_aligned(const KernelArgs& args) {
-    i64 blocks_n = G.blocks_n(args.n), block_n = ptx::block_x() % blocks_n, m0 = ptx::block_x() / blocks_n * G.m;
+    i64 blocks_n = G.blocks_n(args.n), block_n = ptx::block_x(), m0 = 0;
+    if (G.tiles_m > 1) block_n = ptx::block_x() % blocks_n, m0 = ptx::block_x() / blocks_n * G.m;
     i64 n = block_n * G.passes * G.rows_per_block() + ptx::warp() * G.rows_per_warp() + ptx::lane() / G.lanes * G.rows;
     i64 groups = G.row_groups(args.n) - block_n * G.passes;
     int passes = groups < G.passes ? static_cast<int>(groups) : G.passes, first = ptx::lane() % G.lanes;
 
+    Codes codes(args);
+    CodeStage<G.row_bytes, G.m, G.pieces * kChunks, G.threads(), Codes> stage(args, m0);
     const u8* rows[G.rows];
     aim(rows, args, n);
     Weights next;
     load<kAlign>(next, rows, first);
     Chunk* staged = reinterpret_cast<Chunk*>(ptx::shared_memory());
-    Codes codes(args, ptx::shared_memory() + G.staged_bytes(), G.threads());
-    stage_codes<G.row_bytes, G.m, G.threads()>(staged, codes, args, m0);
+    codes.fill(ptx::shared_memory() + G.staged_bytes(), G.threads());
+    stage.finish(staged, codes, args, m0);
     for (int pass = 0; pass < passes; ++pass) {
       i32 sum[G.rows][G.m] = {};
       QUERN_UNROLL_BY((unrolled<kAlign>()))

@@ -1,46 +1,68 @@
-// Rows of codes times rows of codes on tensor cores (mma m16n8k32), for more rows of X than DP4A should read W for. The sum is exact, so
-// that its order is free: lane 4g+t loads 16 neighbouring bytes of each of its rows, where the instruction's own order would be 4 bytes at
-// a time, and W and X are permuted alike. Both come straight from global memory: a block's warps share rows of X in L1.
+// Rows of codes times rows of codes on tensor cores (mma m16n8k32). The sum is exact, so that its order is free: lane 4g+t loads 16
+// neighbouring bytes of each of its rows, where the instruction's own order would be 4 bytes at a time, and W and X are permuted alike. A
+// block stages its rows of X as codes in shared memory, as long as they fit; where there are many they come from global memory, and a
+// block's warps share them in L1.
 #pragma once
 
 #include "families/codebook.cuh"
 
 namespace quern {
 
-// Where the codes of both sides come from. Rows of W: a pointer, and chunk c behind it.
+// What is multiplied of a piece of W: its codes, or the two planes of magnitudes of a codebook whose halves have one sign each.
+template <class Codes>
+struct OnePlane {
+  static constexpr int kPlanes = 1;
+  const Codes& codes;
+  QUERN_FN void look_up(Chunk (&planes)[1], const Chunk& chunk, int piece) const { planes[0] = codes.w_piece(chunk, piece); }
+  QUERN_FN i32 total(const i32 (&sums)[1]) const { return sums[0]; }
+};
+template <bool kMultiply>
+struct TwoPlanes {
+  static constexpr int kPlanes = 2;
+  decode::HalvesTable table;
+  QUERN_FN void look_up(Chunk (&planes)[2], const Chunk& chunk, int piece) const {
+    QUERN_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      u32 low[2], high[2];
+      decode::look_up_halves<kMultiply>(low, high, table, chunk.word[2 * piece + i]);
+      planes[0].word[2 * i] = low[0], planes[0].word[2 * i + 1] = low[1];
+      planes[1].word[2 * i] = high[0], planes[1].word[2 * i + 1] = high[1];
+    }
+  }
+  QUERN_FN i32 total(const i32 (&sums)[2]) const { return table.sign[0] * sums[0] + table.sign[1] * sums[1]; }
+};
+
+// Where both sides come from. Rows of W: a pointer, and chunk c behind it. Rows of X that are not staged: codes in global memory.
 template <int kRowBytes>
 struct Int8Operands {
-  static constexpr int kPieces = 1;
-  static QUERN_FN u64 addresses(const KernelArgs& args) { return w_addresses(args) | x_addresses(args); }
-  QUERN_FN explicit Int8Operands(const KernelArgs&) {}
+  using Codes = Int8Codes;
+  static QUERN_FN u64 addresses(const KernelArgs& args, bool staged) { return w_addresses(args) | (staged ? 0 : x_addresses(args)); }
   static QUERN_FN const u8* w_row(const KernelArgs& args, i64 n) { return static_cast<const u8*>(args.w) + n * args.w_row_bytes; }
   static QUERN_FN const u8* x_row(const KernelArgs& args, i64 m) { return static_cast<const u8*>(args.x) + m * args.ldx; }
-  template <int kAlign>
+  template <int kAlign, bool kWithin>
   static QUERN_FN Chunk load_w(const KernelArgs&, const u8* row, int c) {
-    return load_chunk<kRowBytes, kAlign>(row, c);
+    return load_chunk<kRowBytes, kAlign, kWithin>(row, c);
   }
   template <int kAlign>
   static QUERN_FN Chunk load_x(const u8* row, int c, int) {
     return load_chunk<kRowBytes, kAlign>(row, c);
   }
-  QUERN_FN Chunk w_piece(const Chunk& chunk, int) const { return chunk; }
 };
 
 // w4a4: W's indices looked up in registers; X as int8 codes, which the step before this one has made in the workspace. A k-major W is
 // gathered byte by byte: the lanes of a fragment read neighbouring bytes, so that whole sectors are used, once per tile of X's rows.
 template <int kRowBytes, bool kKMajor, bool kMultiply>
 struct IndexOperands {
-  static constexpr int kPieces = 2;
-  RegisterCodebook<kMultiply> codebook;
-  static QUERN_FN u64 addresses(const KernelArgs& args) { return kKMajor ? 1 : w_addresses(args); }
-  QUERN_FN explicit IndexOperands(const KernelArgs& args) : codebook(args.w_codebook, nullptr, 0) { ptx::wait_previous(); }
+  using Codes = IndexCodes<RegisterCodebook<kMultiply>>;
+  using Halves = TwoPlanes<kMultiply>;
+  static QUERN_FN u64 addresses(const KernelArgs& args, bool) { return kKMajor ? 1 : w_addresses(args); }
   static QUERN_FN const u8* w_row(const KernelArgs& args, i64 n) {
     return static_cast<const u8*>(args.w) + n * (kKMajor ? 1 : args.w_row_bytes);
   }
   static QUERN_FN const u8* x_row(const KernelArgs& args, i64 m) { return static_cast<const u8*>(args.workspace) + m * (2 * kRowBytes); }
-  template <int kAlign>
+  template <int kAlign, bool kWithin>
   static QUERN_FN Chunk load_w(const KernelArgs& args, const u8* row, int c) {
-    if constexpr (!kKMajor) return load_chunk<kRowBytes, kAlign>(row, c);
+    if constexpr (!kKMajor) return load_chunk<kRowBytes, kAlign, kWithin>(row, c);
     Chunk chunk{};
     if (c * kChunkBytes >= kRowBytes) return chunk;
     const u8* p = row + c * kChunkBytes * args.w_row_bytes;
@@ -54,7 +76,6 @@ struct IndexOperands {
   static QUERN_FN Chunk load_x(const u8* row, int c, int piece) {
     return load_chunk<2 * kRowBytes, 16>(row, 2 * c + piece);
   }
-  QUERN_FN Chunk w_piece(const Chunk& chunk, int piece) const { return look_up_piece(codebook, chunk, piece); }
 };
 
 // X's indices to int8 codes in the workspace, [M,K] dense: a chunk per thread.
@@ -62,7 +83,7 @@ template <int kRowBytes, int kThreads>
 QUERN_FN void expand_codes(const KernelArgs& args) {
   ptx::allow_next();
   constexpr int kChunks = kRowBytes / kChunkBytes;
-  RegisterCodebook<false> codebook(args.x_codebook, nullptr, 0);
+  RegisterCodebook<false> codebook(args.x_codebook);
   i64 i = ptx::block_x() * kThreads + ptx::thread_x(), m = i / kChunks;
   if (m >= args.m) return;
   const u8* row = static_cast<const u8*>(args.x) + m * args.ldx;
@@ -75,110 +96,213 @@ QUERN_FN void expand_codes(const KernelArgs& args) {
 
 template <class Operands, class Epilogue, CodeMmaGeometry G>
 struct CodeMma {
-  static constexpr int kPieces = Operands::kPieces;
+  using Codes = typename Operands::Codes;
+  static constexpr int kPieces = G.pieces;
+  // Every step of every warp lies within the rows.
+  static constexpr bool kWithin = G.row_bytes == G.iterations() * G.warps_k * G.kSegment;
   // Of one step, 64 bytes per row of W.
   struct Step {
     Chunk w[G.frags_n][2];  // rows g and g+8 of each fragment
     Chunk x[G.frags_m][kPieces];
   };
+  // Where a lane reads: row lane/4 of each fragment, chunk lane%4 of each segment. Rows past the end stand for the last one and are not
+  // written.
   struct Rows {
     const u8* w[G.frags_n][2];
     const u8* x[G.frags_m];
-  };
 
-  // Rows past the end stand for the last one and are not written.
-  static QUERN_FN Rows aim(const KernelArgs& args, i64 m0, i64 n0) {
-    Rows rows;
-    int g = ptx::lane() / 4;
-    QUERN_UNROLL
-    for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      i64 n = n0 + 16 * f + 8 * h + g;
-      rows.w[f][h] = Operands::w_row(args, n < args.n ? n : args.n - 1);
+    QUERN_FN void aim_w(const KernelArgs& args, i64 n0) {
+      QUERN_UNROLL
+      for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        i64 n = n0 + 16 * f + 8 * h + ptx::lane() / 4;
+        w[f][h] = Operands::w_row(args, n < args.n ? n : args.n - 1);
+      }
     }
-    QUERN_UNROLL
-    for (int f = 0; f < G.frags_m; ++f) {
-      i64 m = m0 + 8 * f + g;
-      rows.x[f] = Operands::x_row(args, m < args.m ? m : args.m - 1);
+    QUERN_FN void aim_x(const KernelArgs& args, i64 m0) {
+      QUERN_UNROLL
+      for (int f = 0; f < G.frags_m; ++f) {
+        i64 m = m0 + 8 * f + ptx::lane() / 4;
+        x[f] = Operands::x_row(args, m < args.m ? m : args.m - 1);
+      }
     }
-    return rows;
-  }
+  };
 
   template <int kAlign>
   static QUERN_FN void load(Step& step, const KernelArgs& args, const Rows& rows, int segment) {
     int c = 4 * segment + ptx::lane() % 4;
     QUERN_UNROLL
     for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
-    for (int h = 0; h < 2; ++h) step.w[f][h] = Operands::template load_w<kAlign>(args, rows.w[f][h], c);
+    for (int h = 0; h < 2; ++h) step.w[f][h] = Operands::template load_w<kAlign, kWithin>(args, rows.w[f][h], c);
+    if constexpr (!G.staged()) {
+      QUERN_UNROLL
+      for (int f = 0; f < G.frags_m; ++f) QUERN_UNROLL
+      for (int p = 0; p < kPieces; ++p) step.x[f][p] = Operands::template load_x<kAlign>(rows.x[f], c, p);
+    }
+  }
+  // A column that no row of X stands for takes the last one's: its sums are not written.
+  static QUERN_FN void load_staged(Step& step, int segment) {
+    const Chunk* staged = reinterpret_cast<const Chunk*>(ptx::shared_memory());
+    int c = 4 * segment + ptx::lane() % 4;
     QUERN_UNROLL
     for (int f = 0; f < G.frags_m; ++f) QUERN_UNROLL
-    for (int p = 0; p < kPieces; ++p) step.x[f][p] = Operands::template load_x<kAlign>(rows.x[f], c, p);
+    for (int p = 0; p < kPieces; ++p) {
+      int m = 8 * f + ptx::lane() / 4;
+      if (m >= G.x_rows) m = G.x_rows - 1;
+      step.x[f][p] = Chunk{};
+      if (!kWithin && c >= G.chunks()) continue;
+      u32x4 x = ptx::load_cached(reinterpret_cast<const u32x4*>(staged + m * G.pitch() + p * G.chunks() + c));
+      step.x[f][p] = Chunk{{x.x, x.y, x.z, x.w}};
+    }
   }
 
-  static QUERN_FN void multiply(i32 (&sum)[G.frags_n][G.frags_m][4], const Operands& operands, const Step& step) {
+  template <class Planes>
+  using Sums = i32[Planes::kPlanes][G.frags_n][G.frags_m][4];
+
+  template <class Planes>
+  static QUERN_FN void multiply(Sums<Planes>& sum, const Planes& w, const Step& step) {
     QUERN_UNROLL
     for (int p = 0; p < kPieces; ++p) QUERN_UNROLL
     for (int f = 0; f < G.frags_n; ++f) {
-      Chunk top = operands.w_piece(step.w[f][0], p), bottom = operands.w_piece(step.w[f][1], p);
+      Chunk top[Planes::kPlanes], bottom[Planes::kPlanes];
+      w.look_up(top, step.w[f][0], p), w.look_up(bottom, step.w[f][1], p);
       QUERN_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        u32 a[4] = {top.word[2 * half], bottom.word[2 * half], top.word[2 * half + 1], bottom.word[2 * half + 1]};
+      for (int half = 0; half < 2; ++half) QUERN_UNROLL
+      for (int plane = 0; plane < Planes::kPlanes; ++plane) {
+        const u32 *t = top[plane].word + 2 * half, *b = bottom[plane].word + 2 * half;
+        u32 a[4] = {t[0], b[0], t[1], b[1]};
         QUERN_UNROLL
-        for (int i = 0; i < G.frags_m; ++i) ptx::mma_s8(sum[f][i], a, step.x[i][p].word[2 * half], step.x[i][p].word[2 * half + 1]);
+        for (int i = 0; i < G.frags_m; ++i) ptx::mma_s8(sum[plane][f][i], a, step.x[i][p].word[2 * half], step.x[i][p].word[2 * half + 1]);
       }
     }
   }
 
-  // Number e of a lane's sums.
-  static QUERN_FN void store_sum(const KernelArgs& args, i64 m0, i64 n0, int e, i32 sum) {
-    int f = e / (4 * G.frags_m), i = e / 4 % G.frags_m, g = ptx::lane() / 4, t = ptx::lane() % 4;
-    i64 n = n0 + 16 * f + 8 * (e % 4 / 2) + g, m = m0 + 8 * i + 2 * t + e % 2;
-    if (n < args.n && m < args.m) Epilogue::store(args, m, n, sum);
-  }
+  // What a block covers, and a warp of it: rows of X from m0 on, rows of W from n0 on in every `tile_n()`, a part of K.
+  struct Place {
+    i64 m0, block_n0, n0;
+    int part, passes;
+  };
 
-  // Where warps share a tile each adds up some of its sums over all of them: whole numbers, in any order.
-  static QUERN_FN void store(const i32 (&sum)[G.frags_n][G.frags_m][4], const KernelArgs& args, i64 m0, i64 n0, int part) {
-    i32* shared = reinterpret_cast<i32*>(ptx::shared_memory());  // [tile][part][e][lane]
-    int tile = ptx::warp() / G.warps_k * G.warps_k;
+  // A tile's sums, which then start from zero: to Y, or where warps share the tile to their place in shared memory, [pass][warp][row of X]
+  // [row of W].
+  template <class Planes>
+  static QUERN_FN void end_tile(Sums<Planes>& sum, const Planes& w, const KernelArgs& args, const Place& at, int pass) {
+    i32* parts = reinterpret_cast<i32*>(ptx::shared_memory() + G.staged_bytes()) + (pass * G.all_warps() + ptx::warp()) * G.part_size();
     QUERN_UNROLL
     for (int e = 0; e < G.sums(); ++e) {
-      i32 one = sum[e / (4 * G.frags_m)][e / 4 % G.frags_m][e % 4];
-      if constexpr (G.warps_k == 1)
-        store_sum(args, m0, n0, e, one);
-      else
-        shared[((tile + part) * G.sums() + e) * kWarpLanes + ptx::lane()] = one;
-    }
-    if constexpr (G.warps_k > 1) {
-      ptx::barrier();
-      for (int e = part; e < G.sums(); e += G.warps_k) {
-        i32 total = 0;
-        QUERN_UNROLL
-        for (int p = 0; p < G.warps_k; ++p) total += shared[((tile + p) * G.sums() + e) * kWarpLanes + ptx::lane()];
-        store_sum(args, m0, n0, e, total);
+      i32 of_planes[Planes::kPlanes];
+      QUERN_UNROLL
+      for (int plane = 0; plane < Planes::kPlanes; ++plane) {
+        i32& one = sum[plane][e / (4 * G.frags_m)][e / 4 % G.frags_m][e % 4];
+        of_planes[plane] = one;
+        one = 0;
+      }
+      i32 total = w.total(of_planes);
+      int row = 16 * (e / (4 * G.frags_m)) + 8 * (e % 4 / 2) + ptx::lane() / 4;
+      int column = 8 * (e / 4 % G.frags_m) + 2 * (ptx::lane() % 4) + e % 2;
+      if constexpr (G.warps_k == 1) {
+        i64 n = at.n0 + pass * G.tile_n() + row, m = at.m0 + column;
+        if (n < args.n && m < args.m) Epilogue::store(args, m, n, total);
+      } else {
+        if (column < G.columns()) parts[column * G.part_pitch() + row] = total;
       }
     }
+  }
+
+  // Adds up what the warps of each tile left, whole numbers in any order.
+  static QUERN_FN void add_parts(const KernelArgs& args, const Place& at) {
+    const i32* parts = reinterpret_cast<const i32*>(ptx::shared_memory() + G.staged_bytes());
+    constexpr int kRows = 16 * G.frags_n, kTile = kRows * G.columns();
+    ptx::barrier();
+    for (int i = ptx::thread_x(); i < at.passes * G.warps * kTile; i += G.threads()) {
+      int row = i % kRows, column = i % kTile / kRows, tile = i / kTile;  // tile: [pass][warp along N]
+      const i32* part = parts + tile * G.warps_k * G.part_size() + column * G.part_pitch() + row;
+      i32 total = 0;
+      QUERN_UNROLL
+      for (int p = 0; p < G.warps_k; ++p) total += part[p * G.part_size()];
+      i64 n = at.block_n0 + tile * kRows + row, m = at.m0 + column;
+      if (n < args.n && m < args.m) Epilogue::store(args, m, n, total);
+    }
+  }
+
+  // Loads step j of those in flight, which begin with `pass` and `round`.
+  template <int kAlign>
+  static QUERN_FN void fill(Step& step, Rows& rows, const KernelArgs& args, const Place& at, int pass, int round, int j) {
+    constexpr int kIterations = G.iterations();
+    int tile = pass + j / kIterations, i = round * G.stages + j % kIterations;
+    if (tile >= at.passes) return;
+    if (j % kIterations == 0 && (G.rounds_per_tile() == 1 || round == 0)) rows.aim_w(args, at.n0 + tile * G.tile_n());
+    load<kAlign>(step, args, rows, at.part + i * G.warps_k);
+  }
+
+  // `ring` holds the first steps. Each is loaded again as soon as it is multiplied: before, its registers would have to be copied, as many
+  // instructions as an eighth of the look-ups.
+  template <int kAlign, class Planes>
+  static QUERN_FN void multiply_all(Step (&ring)[G.stages], Rows& rows, const Planes& w, const KernelArgs& args, const Place& at) {
+    constexpr int kIterations = G.iterations(), kTiles = G.tiles_per_round(), kRounds = G.rounds_per_tile();
+    Sums<Planes> sum = {};
+    QUERN_UNROLL_BY(1)
+    for (int pass = 0; pass < at.passes; pass += kTiles) {
+      QUERN_UNROLL_BY(1)  // unrolled, the bodies for odd addresses spill
+      for (int round = 0; round < kRounds; ++round) {
+        bool last = round + 1 == kRounds;
+        QUERN_UNROLL
+        for (int j = 0; j < G.stages; ++j) {
+          int tile = pass + j / kIterations;
+          if (j >= kIterations && tile >= at.passes) continue;
+          if constexpr (G.staged()) load_staged(ring[j], at.part + (round * G.stages + j % kIterations) * G.warps_k);
+          multiply(sum, w, ring[j]);
+          fill<kAlign>(ring[j], rows, args, at, last ? pass + kTiles : pass, last ? 0 : round + 1, j);
+          if ((j + 1) % kIterations == 0 || (j + 1 == G.stages && last)) end_tile(sum, w, args, at, tile);
+        }
+      }
+    }
+  }
+
+  // `stage` has X on its way where it is staged.
+  template <int kAlign, class Stage>
+  static QUERN_FN void run_with(Stage& stage, const Codes& codes, const KernelArgs& args, const Place& at) {
+    Rows rows;
+    if constexpr (!G.staged()) rows.aim_x(args, at.m0);
+    Step ring[G.stages];
+    QUERN_UNROLL
+    for (int j = 0; j < G.stages; ++j) fill<kAlign>(ring[j], rows, args, at, 0, 0, j);
+    for (i64 n = at.block_n0 + ptx::thread_x(); n < args.n && n < at.block_n0 + at.passes * G.tile_n(); n += G.threads())
+      Epilogue::prefetch(args, n);
+    if constexpr (G.staged()) stage.finish(reinterpret_cast<Chunk*>(ptx::shared_memory()), codes, args, at.m0);
+
+    bool done = false;
+    if constexpr (G.halves && kAlign == 16) {
+      typename Operands::Halves halves;
+      if (decode::split_halves(halves.table, codes.w.table)) {
+        multiply_all<kAlign>(ring, rows, halves, args, at);
+        done = true;
+      }
+    }
+    if (!done) multiply_all<kAlign>(ring, rows, OnePlane<Codes>{codes}, args, at);
+    if constexpr (G.warps_k > 1) add_parts(args, at);
   }
 
   template <int kAlign>
   static QUERN_FN void run_aligned(const KernelArgs& args) {
-    i64 blocks_n = G.blocks_n(args.n), m0 = ptx::block_x() / blocks_n * G.tile_m();
-    i64 n0 = ptx::block_x() % blocks_n * G.tile_n() + ptx::warp() / G.warps_k * (16 * G.frags_n);
-    int part = ptx::warp() % G.warps_k;
-    Rows rows = aim(args, m0, n0);
-    Operands operands(args);
-    i32 sum[G.frags_n][G.frags_m][4] = {};
-    Step next;
-    load<kAlign>(next, args, rows, part);
-    QUERN_UNROLL_BY(1)  // unrolled, the bodies for odd addresses spill
-    for (int s = part; s < G.segments(); s += G.warps_k) {
-      Step now = next;
-      if (s + G.warps_k < G.segments()) load<kAlign>(next, args, rows, s + G.warps_k);
-      multiply(sum, operands, now);
+    i64 blocks_n = G.blocks_n(args.n), block_n = ptx::block_x(), m0 = 0;
+    if (G.tiles_m > 1) block_n = ptx::block_x() % blocks_n, m0 = ptx::block_x() / blocks_n * G.tile_m();
+    i64 n0 = block_n * G.passes * G.tile_n(), tiles = ceil_div(args.n - n0, G.tile_n());
+    Place at{m0, n0, n0 + ptx::warp() / G.warps_k * (16 * G.frags_n), ptx::warp() % G.warps_k,
+             tiles < G.passes ? static_cast<int>(tiles) : G.passes};
+    Codes codes(args);
+    if constexpr (G.staged()) {
+      CodeStage<G.row_bytes, G.x_rows, G.pitch(), G.threads(), Codes> stage(args, m0);
+      run_with<kAlign>(stage, codes, args, at);
+    } else {
+      ptx::wait_previous();
+      run_with<kAlign>(codes, codes, args, at);
     }
-    store(sum, args, m0, n0, part);
   }
 
-  static QUERN_FN void run(const KernelArgs& args) { run_by_alignment<CodeMma, CodeMma>(args, Operands::addresses(args)); }
+  static QUERN_FN void run(const KernelArgs& args) {
+    run_by_alignment<CodeMma, CodeMma<Operands, Epilogue, G.slim()>>(args, Operands::addresses(args, G.staged()));
+  }
 };
 
 }  // namespace quern

@@ -11,13 +11,14 @@ namespace quern {
 struct Chunk {
   u32 word[4];
 };
-// Chunk c of a row of kLength bytes whose address is a multiple of kAlign; what lies past the row's end is zero and not read.
-template <int kLength, int kAlign>
+// Chunk c of a row of kLength bytes whose address is a multiple of kAlign; what lies past the row's end is zero and not read. kWithin:
+// no chunk asked for does.
+template <int kLength, int kAlign, bool kWithin = false>
 QUERN_FN Chunk load_chunk(const u8* row, int c) {
   constexpr int kWhole = kLength / kChunkBytes, kTail = kLength % kChunkBytes;
   Chunk chunk{};
   const u8* p = row + c * kChunkBytes;
-  if (c < kWhole) {
+  if (kWithin || c < kWhole) {
     load_words<kAlign>(chunk.word, p);
   } else if (kTail != 0 && c == kWhole) {
     QUERN_UNROLL
@@ -72,10 +73,61 @@ struct ScatteredSums {
   static QUERN_FN bool owns() { return ptx::lane() % kCopies == 0; }
 };
 
+// Brings rows of X into shared memory as pieces of codes [m][which of a chunk][chunk], so that lanes with neighbouring chunks read
+// neighbouring pieces; kPitch chunks from row to row. Rows past the last one are zeros. What begins here comes before the loads of W and
+// what ends it after: behind those, 64 KB on every multiprocessor, a few rows of X came 2 us late, and in a kernel of 10.
+template <int kRowBytes, int kRows, int kPitch, int kThreads, class Codes>
+struct CodeStage {
+  static constexpr int kChunks = static_cast<int>(ceil_div(kRowBytes, kChunkBytes)), kAll = kRows * kChunks;
+  static constexpr int kEach = static_cast<int>(ceil_div(kAll, kThreads)), kBatch = kEach < 8 ? kEach : 8;
+  Chunk batch[kBatch];  // chunks thread_x, thread_x + kThreads, ... of all rows
+
+  QUERN_FN CodeStage(const KernelArgs& args, i64 m0) { load(args, m0, ptx::thread_x()); }
+
+  QUERN_FN void finish(Chunk* staged, const Codes& codes, const KernelArgs& args, i64 m0) {
+    int first = ptx::thread_x();
+    store(staged, codes, first);
+    if constexpr (kEach > kBatch) {
+      QUERN_UNROLL_BY(1)
+      for (first += kBatch * kThreads; first < kAll; first += kBatch * kThreads) {
+        load(args, m0, first);
+        store(staged, codes, first);
+      }
+    }
+    ptx::barrier();
+  }
+
+  QUERN_FN void load(const KernelArgs& args, i64 m0, int first) {
+    const u8* x = static_cast<const u8*>(args.x);
+    bool wide = x_addresses(args) % 16 == 0;
+    QUERN_UNROLL
+    for (int j = 0; j < kBatch; ++j) {
+      int i = first + j * kThreads, c = i % kChunks;
+      i64 m = m0 + i / kChunks;
+      batch[j] = Chunk{};
+      if (i >= kAll || m >= args.m) continue;
+      if (wide)
+        batch[j] = load_chunk<kRowBytes, 16>(x + m * args.ldx, c);
+      else
+        batch[j] = load_chunk<kRowBytes, 1>(x + m * args.ldx, c);
+    }
+  }
+  QUERN_FN void store(Chunk* staged, const Codes& codes, int first) const {
+    QUERN_UNROLL
+    for (int j = 0; j < kBatch; ++j) {
+      int i = first + j * kThreads;
+      if (i >= kAll) continue;
+      QUERN_UNROLL
+      for (int p = 0; p < Codes::kPieces; ++p) staged[i / kChunks * kPitch + p * kChunks + i % kChunks] = codes.x_piece(batch[j], p);
+    }
+  }
+};
+
 // Codes that are what is stored.
 struct Int8Codes {
   static constexpr int kPieces = 1;
-  QUERN_FN Int8Codes(const KernelArgs&, u8*, int) {}
+  QUERN_FN explicit Int8Codes(const KernelArgs&) {}
+  QUERN_FN void fill(u8*, int) {}
   QUERN_FN Chunk x_piece(const Chunk& chunk, int) const { return chunk; }
   QUERN_FN Chunk w_piece(const Chunk& chunk, int) const { return chunk; }
 };
@@ -83,6 +135,7 @@ struct Int8Codes {
 // matmul_int8_rows: three operations, each rounded once, then the output's rounding.
 template <class Out>
 struct Int8Epilogue {
+  static QUERN_FN void prefetch(const KernelArgs& args, i64 n) { ptx::prefetch_l2(args.w_scales + n); }
   static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) {
     f32 scale = ptx::mul(ptx::load_cached(args.x_scales + m), ptx::load_cached(args.w_scales + n));
     Out::store(args, m, n, ptx::mul(static_cast<f32>(sum), scale));

@@ -74,13 +74,16 @@ struct KMajorDot {
 
   template <int kAlign>
   static QUERN_FN void run_aligned(const KernelArgs& args) {
-    i64 blocks_n = G.blocks_n(args.n), n0 = ptx::block_x() % blocks_n * G.kColumns, m0 = ptx::block_x() / blocks_n * G.m;
+    i64 blocks_n = G.blocks_n(args.n), n0 = ptx::block_x() * G.kColumns, m0 = 0;
+    if (G.tiles_m > 1) n0 = ptx::block_x() % blocks_n * G.kColumns, m0 = ptx::block_x() / blocks_n * G.m;
     i64 n = n0 + 4 * ptx::lane();
+    Codes codes(args);
+    CodeStage<G.row_bytes, G.m, 2 * kChunks, G.threads(), Codes> stage(args, m0);
     Weights next;
     if (ptx::warp() < kSteps) load<kAlign>(next, args, n, ptx::warp());
     Chunk* staged = reinterpret_cast<Chunk*>(ptx::shared_memory());
-    Codes codes(args, ptx::shared_memory() + G.table_offset(), G.threads());
-    stage_codes<G.row_bytes, G.m, G.threads()>(staged, codes, args, m0);
+    codes.fill(ptx::shared_memory() + G.table_offset(), G.threads());
+    stage.finish(staged, codes, args, m0);
     i32 sum[4][G.m] = {};
     for (int step = ptx::warp(); step < kSteps; step += G.warps) {
       Weights now = next;

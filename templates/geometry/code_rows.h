@@ -15,6 +15,7 @@ struct CodeDotGeometry {
   int pieces;       // per chunk
   int table_bytes;  // of a look-up table in shared memory
   int m;            // rows of X per block, 1..8: accumulators live in registers
+  int tiles_m;      // blocks along M
   int warps;        // per block
   int lanes;        // lanes that share a row of W: 8, 16 or 32
   int rows;         // rows of W per lane group: each piece of X loaded serves so many
@@ -36,7 +37,7 @@ struct CodeDotGeometry {
   constexpr int rows_per_block() const { return warps * rows_per_warp(); }
   constexpr long long row_groups(long long n) const { return ceil_div(n, rows_per_block()); }
   constexpr long long blocks_n(long long n) const { return ceil_div(row_groups(n), passes); }
-  constexpr long long grid(long long rows_of_x, long long n) const { return ceil_div(rows_of_x, m) * blocks_n(n); }
+  constexpr long long grid(long long n) const { return tiles_m * blocks_n(n); }
   constexpr long long staged_bytes() const { return static_cast<long long>(m) * chunks() * pieces * kChunkBytes; }
   constexpr long long shared_bytes() const { return staged_bytes() + table_bytes; }
 };
@@ -47,13 +48,14 @@ struct KMajorGeometry {
   int row_bytes;
   int table_bytes;
   int m;
+  int tiles_m;
   int warps;
 
   static constexpr int kColumns = 4 * kWarpLanes, kStepBytes = 8;
   constexpr int steps() const { return row_bytes / kStepBytes; }
   constexpr int threads() const { return warps * kWarpLanes; }
   constexpr long long blocks_n(long long n) const { return ceil_div(n, kColumns); }
-  constexpr long long grid(long long rows_of_x, long long n) const { return ceil_div(rows_of_x, m) * blocks_n(n); }
+  constexpr long long grid(long long n) const { return tiles_m * blocks_n(n); }
   constexpr long long staged_bytes() const { return static_cast<long long>(m) * steps() * kChunkBytes; }
   constexpr long long sums_bytes() const { return 4LL * warps * kColumns * m; }  // take the place of what was staged
   constexpr long long table_offset() const { return staged_bytes() > sums_bytes() ? staged_bytes() : sums_bytes(); }
@@ -63,20 +65,50 @@ struct KMajorGeometry {
 // On tensor cores: rows of W are their 16 rows, rows of X their 8 columns.
 struct CodeMmaGeometry {
   int row_bytes;
+  int pieces;   // per chunk
+  int x_rows;   // of X that a block stages in shared memory, as codes; 0: they come from global memory
+  int tiles_m;  // blocks along M
   int warps;    // per block, side by side along N
   int warps_k;  // that share a tile, each a part of K: few rows of W per warp are in flight
   int frags_n;  // 16 rows of W each, per warp
   int frags_m;  // 8 rows of X each
+  int stages;   // steps in flight: a divisor or a multiple of a tile's
+  int passes;   // tiles that one block works through; its X is staged once
+  int halves;   // 1: a codebook whose halves have one sign each is looked up as two planes
 
   static constexpr int kSegment = 64;  // bytes of a row of W in one step: four lanes, a chunk each
+
+  // For addresses that are no multiples of 16 bytes, as CodeDotGeometry's.
+  constexpr CodeMmaGeometry slim() const {
+    CodeMmaGeometry g = *this;
+    g.stages = 1;
+    return g;
+  }
+
+  constexpr bool staged() const { return x_rows > 0; }
+  constexpr int chunks() const { return static_cast<int>(ceil_div(row_bytes, kChunkBytes)); }
   constexpr int segments() const { return static_cast<int>(ceil_div(row_bytes, kSegment)); }
-  constexpr int threads() const { return warps * warps_k * kWarpLanes; }
+  constexpr int iterations() const { return static_cast<int>(ceil_div(segments(), warps_k)); }  // per tile
+  // Steps in flight are those of several tiles, or several times as many make a tile.
+  constexpr int tiles_per_round() const { return stages > iterations() ? stages / iterations() : 1; }
+  constexpr int rounds_per_tile() const { return stages < iterations() ? iterations() / stages : 1; }
+  constexpr int all_warps() const { return warps * warps_k; }
+  constexpr int threads() const { return all_warps() * kWarpLanes; }
   constexpr int sums() const { return 4 * frags_n * frags_m; }  // per lane
-  constexpr long long shared_bytes() const { return warps_k == 1 ? 0 : 4LL * sums() * threads(); }
+  // Chunks from one staged row to the next: 64 bytes past a multiple of 128, so that eight lanes, four of a row and four of the next, read
+  // 32 banks.
+  constexpr int pitch() const { return (pieces * chunks() + 3) / 8 * 8 + 4; }
+  constexpr long long staged_bytes() const { return static_cast<long long>(x_rows) * pitch() * kChunkBytes; }
+  // Where warps share a tile each leaves its sums for every pass. The pitch between rows of X puts the lanes of a store into 32 banks.
+  constexpr int columns() const { return x_rows > 0 ? x_rows : tile_m(); }
+  constexpr int part_pitch() const { return 16 * frags_n + 4; }
+  constexpr int part_size() const { return columns() * part_pitch(); }
+  constexpr long long parts_bytes() const { return warps_k == 1 ? 0 : 4LL * passes * all_warps() * part_size(); }
+  constexpr long long shared_bytes() const { return staged_bytes() + parts_bytes(); }
   constexpr int tile_n() const { return 16 * frags_n * warps; }
   constexpr int tile_m() const { return 8 * frags_m; }
-  constexpr long long blocks_n(long long n) const { return ceil_div(n, tile_n()); }
-  constexpr long long grid(long long m, long long n) const { return ceil_div(m, tile_m()) * blocks_n(n); }
+  constexpr long long blocks_n(long long n) const { return ceil_div(n, tile_n() * passes); }
+  constexpr long long grid(long long n) const { return tiles_m * blocks_n(n); }
 };
 
 }  // namespace quern

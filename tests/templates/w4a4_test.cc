@@ -21,9 +21,11 @@ constexpr std::uint16_t kOne = 0x3F80;  // 1.0 in bf16
 class W4a4 : public test::HostTarget {
  protected:
   // y[m][n], f32.
-  std::vector<float> multiply(const Problem& p, const char* family_name, const Operands& o) {
-    const Family* family = find_family(family_name);
-    auto kernel = load(p, family->space(p, Target{}).default_config());
+  std::vector<float> multiply(const Problem& p, const char* family, const Operands& o) {
+    return multiply(p, find_family(family)->space(p, Target{}).default_config(), o);
+  }
+  std::vector<float> multiply(const Problem& p, const Config& config, const Operands& o) {
+    auto kernel = load(p, config);
     EXPECT_TRUE(kernel) << kernel.error().message;
     std::vector<float> y(static_cast<std::size_t>(p.m * p.n), -1.0f);
     std::vector<std::byte> workspace((*kernel)->source().workspace_bytes + 1);
@@ -133,6 +135,42 @@ TEST_F(W4a4, BothRoundingsAreWhatTheySay) {
     o.x_norms = {x_norm}, o.w_norms.assign(4, w_norm_bits), o.scale = scale;
     EXPECT_EQ(multiply(p, family, o)[2], product) << family;
   });
+}
+
+// Where each half of a codebook has one sign its look-ups are two planes of magnitudes; one entry that does not fit, and they are not.
+TEST_F(W4a4, CodebooksWithAndWithoutASignPerHalf) {
+  const std::vector<std::vector<std::int8_t>> codebooks{
+      {-127, -96, -75, -58, -44, -31, -18, -6, 6, 18, 31, 44, 58, 75, 96, 127},  // sorted
+      {-128, -96, -75, -58, -44, -31, -18, -6, 6, 18, 31, 44, 58, 75, 96, 127},  // -128 has no magnitude in a byte
+      {0, 1, 2, 3, 4, 5, 6, 127, 8, 9, 10, 11, 12, 13, 14, 126},                 // all positive
+      {-1, -2, -3, -4, -5, -6, -7, -127, -9, -10, -11, -12, -13, -14, -15, 0},   // all negative
+      {7, 6, 5, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8},                  // falling
+      {-3, 0, -2, 0, -1, 0, -127, 0, 0, 1, 0, 2, 0, 3, 0, 127},                  // zeros among both
+      {-3, 0, -2, 0, 1, 0, -127, 0, 0, 1, 0, 2, 0, 3, 0, 127},                   // one stray in the lower half
+      {-3, 0, -2, 0, -1, 0, -127, 0, 0, 1, 0, 2, 0, 3, -4, 127},                 // one in the upper half
+      {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, -128},                 // -128 in the upper half
+      {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+      {-128, 127, -128, 127, -128, 127, -128, 127, 127, -128, 127, -128, 127, -128, 127, -128}};
+  const std::int64_t k = 320;
+  // Steps in flight of one tile, of several, a whole tile, and a part of it; the last block has fewer tiles, the last tile fewer rows.
+  for (const char* text : {"w4a4_mma:warps=1,warps_k=1,frags_n=1,frags_m=1,staged=1,stages=3,passes=1,multiply=0,halves=1",
+                           "w4a4_mma:warps=1,warps_k=2,frags_n=1,frags_m=1,staged=1,stages=4,passes=3,multiply=1,halves=1",
+                           "w4a4_mma:warps=2,warps_k=1,frags_n=2,frags_m=1,staged=0,stages=1,passes=1,multiply=0,halves=1",
+                           "w4a4_mma:warps=1,warps_k=2,frags_n=1,frags_m=1,staged=1,stages=1,passes=2,multiply=0,halves=0"}) {
+    const auto config = parse_config(text);
+    ASSERT_TRUE(config) << config.error().message;
+    for (const auto& codebook : codebooks) {
+      const Problem p = problem(3, 200, k);
+      Operands o = constant(p, -5, 0);
+      o.w_codebook = codebook;
+      for (std::int64_t n = 0; n < p.n; ++n) std::fill_n(o.w.begin() + n * k / 2, k / 2, static_cast<std::uint8_t>(n % 16 * 0x11));
+      const auto y = multiply(p, *config, o);
+      for (std::int64_t m = 0; m < p.m; ++m)
+        for (std::int64_t n = 0; n < p.n; ++n)
+          EXPECT_EQ(y[static_cast<std::size_t>(m * p.n + n)], static_cast<float>(-5 * codebook[static_cast<std::size_t>(n % 16)] * k))
+              << text << " row " << m << " n " << n << " of a codebook that begins with " << int{codebook[0]};
+    }
+  }
 }
 
 }  // namespace

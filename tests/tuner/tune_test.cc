@@ -405,7 +405,7 @@ TEST(WorkerProtocol, MessagesSurviveTheWire) {
   EXPECT_EQ(back.measurement.reason, m.reason);
   EXPECT_EQ(back.measurement.nmse, m.nmse);
   EXPECT_EQ(back.measurement.us, m.us);
-  DataOptions data{7, true, 1, 2, 3, 4, "path", "tensor", 9};
+  DataOptions data{7, true, 1, 2, 3, 4, "path", "tensor", 9, true};
   auto request = protocol::decode_request(protocol::encode(protocol::Request(protocol::Prepare{problem(5), data})));
   ASSERT_TRUE(request);
   EXPECT_EQ(std::get<protocol::Prepare>(*request).problem, problem(5));
