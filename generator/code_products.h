@@ -95,14 +95,14 @@ inline Status supports_code_mma(std::string_view family, const Problem& p, const
   return supports_grid(family, (p.m / 8 + 1) * (p.n / 16 + 1));
 }
 
-// The parameters of every family on tensor cores.
+// The parameters of every family on tensor cores. Seven is a factor of the lengths of many models' rows (3584, 14336, 28672).
 inline std::vector<Parameter> mma_parameters() {
   return {{"warps", {1, 2, 4, 8}, 1},
-          {"warps_k", {1, 2, 4, 8, 16}, 1},
+          {"warps_k", {1, 2, 4, 8, 14, 16}, 1},
           {"frags_n", {1, 2, 4}, 1},
           {"frags_m", {1, 2, 4, 8}, 1},
           {"staged", {0, 1}, 0},
-          {"stages", {1, 2, 3, 4, 6, 7, 8}, 1},
+          {"stages", {1, 2, 3, 4, 6}, 1},
           {"passes", {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}, 1}};
 }
 
@@ -110,6 +110,7 @@ inline CodeMmaGeometry take_mma(ConfigReader& reader, const Problem& p, int row_
   CodeMmaGeometry g{};
   g.row_bytes = row_bytes;
   g.pieces = pieces;
+  g.n = static_cast<int>(p.n);
   g.warps = reader.take("warps");
   g.warps_k = reader.take("warps_k");
   g.frags_n = reader.take("frags_n");
@@ -122,8 +123,9 @@ inline CodeMmaGeometry take_mma(ConfigReader& reader, const Problem& p, int row_
 }
 
 inline GeometryFields fields_of(const CodeMmaGeometry& g) {
-  return {{"row_bytes", g.row_bytes}, {"pieces", g.pieces},   {"x_rows", g.x_rows},   {"tiles_m", g.tiles_m},
-          {"warps", g.warps},         {"warps_k", g.warps_k}, {"frags_n", g.frags_n}, {"frags_m", g.frags_m},
+  return {{"row_bytes", g.row_bytes}, {"pieces", g.pieces},   {"n", g.n},
+          {"x_rows", g.x_rows},       {"tiles_m", g.tiles_m}, {"warps", g.warps},
+          {"warps_k", g.warps_k},     {"frags_n", g.frags_n}, {"frags_m", g.frags_m},
           {"stages", g.stages},       {"passes", g.passes},   {"halves", g.halves}};
 }
 
@@ -133,17 +135,18 @@ inline void wish_mma(DefaultChooser& choose, const Problem& p) {
     for (const int warps_k : {2, 4}) choose.wish("warps_k", warps_k);
     choose.wish("frags_m", 2);
     if (p.m > 16) choose.wish("frags_m", 4);
-    choose.wish("stages", 2);
     return;
   }
-  // One block on each of a large GPU's multiprocessors, all of its warps along K: W is in flight from the first instruction on, X is staged
-  // once, and the tiles are dealt out evenly.
+  // One block on each of a large GPU's multiprocessors, all of its warps along K: W is on its way from the first instruction on, X is
+  // staged once, and the tiles are dealt out evenly.
   constexpr std::int64_t kBlocks = 120;
   choose.wish("staged", 1);
-  for (const int warps_k : {2, 4, 8, 16}) choose.wish("warps_k", warps_k);
+  for (const int warps_k : {2, 4, 8}) choose.wish("warps_k", warps_k);
   for (const int passes : {2, 3, 4, 5, 6, 7, 8, 12, 16})
     if (ceil_div(p.n, 16) / passes >= kBlocks) choose.wish("passes", passes);
-  for (const int stages : {2, 3, 4, 7}) choose.wish("stages", stages);
+  for (const int stages : {2, 3}) choose.wish("stages", stages);
+  if (p.m <= 2) return;
+  for (const int warps_k : {14, 16}) choose.wish("warps_k", warps_k);
 }
 
 // `most_fragments`: of W by those of X that a warp's registers hold.
@@ -154,16 +157,13 @@ inline std::string check_mma(const CodeMmaGeometry& g, const Problem& p, int mos
   if (g.frags_n * g.frags_m > most_fragments)
     return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most " + std::to_string(most_fragments);
   if (g.frags_m > 1 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";
-  if (g.stages > 2 && !g.staged()) return "stages is " + std::to_string(g.stages) + ", needed at most 2 where X is not staged";
+  if (g.stages > 1 && !g.staged()) return "stages is " + std::to_string(g.stages) + ", needed 1 where X is not staged";
+  if (g.stages > 1 && p.k_major) return "stages is " + std::to_string(g.stages) + ", needed 1 where W is k-major";
   if (g.passes > 1 && !g.staged()) return "passes is " + std::to_string(g.passes) + ", needed 1 where X is not staged";
-  if (g.passes > 1 && g.blocks_n(p.n) < 4) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 4 blocks";
-  if (g.stages * g.frags_n > 8) return "stages * frags_n is " + std::to_string(g.stages * g.frags_n) + ", needed at most 8";
-  if (g.stages > g.passes * g.iterations())
-    return "stages is " + std::to_string(g.stages) + ", needed no more than a warp's " + std::to_string(g.passes * g.iterations()) +
-           " steps";
-  if (g.stages % g.iterations() != 0 && g.iterations() % g.stages != 0)
-    return "stages is " + std::to_string(g.stages) + ", needed a multiple or a divisor of a tile's " + std::to_string(g.iterations()) +
-           " steps";
+  if (g.passes > 1 && g.blocks_n() < 4) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 4 blocks";
+  if (g.stages > 1 && g.stages > g.passes * g.iterations() + 1)
+    return "stages is " + std::to_string(g.stages) + ", needed at most one more than a warp's " +
+           std::to_string(g.passes * g.iterations()) + " steps";
   if (g.halves != 0 && g.frags_n * g.frags_m > 4)
     return "halves is 1, needed frags_n * frags_m of at most 4: two planes take twice the sums";
   return check_shared(g.shared_bytes(), shared_limit);

@@ -54,8 +54,10 @@ Config default_config(const Problem& problem, const Target& target) {
   }
   if (is_product(problem.op) && rows <= gemv_rows && candidates.size() > 1 && best->name() == "gemm")
     best = candidates[candidates.size() - 2];
-  // Of the integer ops dot products run up to eight rows: tensor cores there were not measured.
-  if (is_integer(problem.op) && problem.m <= 8 && candidates.size() > 1 && best->name().ends_with("_mma"))
+  // The dot products of int8 codes are the faster ones for one and two rows. Where indices have to be looked up tensor cores are faster
+  // from one row on, but for a k-major W, which they gather byte by byte.
+  const std::int64_t dot_rows = problem.op == Op::matmul_int8_rows ? 2 : problem.k_major ? 8 : 0;
+  if (is_integer(problem.op) && problem.m <= dot_rows && candidates.size() > 1 && best->name().ends_with("_mma"))
     best = candidates[candidates.size() - 2];
   return best->space(problem, target).default_config();
 }

@@ -121,7 +121,7 @@ class Int8Mma final : public Family {
     text.include("families/code_mma.cuh").problem_types();
     text.geometry("CodeMmaGeometry", fields_of(g));
     if (!is_empty(p))
-      text.kernel(step("quern_int8_mma", g.grid(p.n), g.threads(), g.shared_bytes()), 1,
+      text.kernel(step("quern_int8_mma", g.grid(), g.threads(), g.shared_bytes()), 1,
                   "quern::CodeMma<quern::Int8Operands<kGeometry.row_bytes>, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }

@@ -171,7 +171,7 @@ class W4a4Mma final : public Family {
     const auto flag = [](bool value) { return value ? "true" : "false"; };
     const std::string body = std::string("quern::CodeMma<quern::IndexOperands<kGeometry.row_bytes, ") + flag(p.k_major) + ", " +
                              flag(multiply) + ">, " + epilogue(p) + ", kGeometry>::run(args);";
-    const LaunchStep product = step("quern_w4a4_mma", g.grid(p.n), g.threads(), g.shared_bytes());
+    const LaunchStep product = step("quern_w4a4_mma", g.grid(), g.threads(), g.shared_bytes());
     if (g.staged()) {
       text.kernel(product, 1, body);
       return std::move(text).finish(0, Accuracy::exact);

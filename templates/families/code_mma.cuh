@@ -37,7 +37,7 @@ template <int kRowBytes>
 struct Int8Operands {
   using Codes = Int8Codes;
   static QUERN_FN u64 addresses(const KernelArgs& args, bool staged) { return w_addresses(args) | (staged ? 0 : x_addresses(args)); }
-  static QUERN_FN const u8* w_row(const KernelArgs& args, i64 n) { return static_cast<const u8*>(args.w) + n * args.w_row_bytes; }
+  static QUERN_FN i64 w_row_stride(const KernelArgs& args) { return args.w_row_bytes; }
   static QUERN_FN const u8* x_row(const KernelArgs& args, i64 m) { return static_cast<const u8*>(args.x) + m * args.ldx; }
   template <int kAlign, bool kWithin>
   static QUERN_FN Chunk load_w(const KernelArgs&, const u8* row, int c) {
@@ -56,9 +56,7 @@ struct IndexOperands {
   using Codes = IndexCodes<RegisterCodebook<kMultiply>>;
   using Halves = TwoPlanes<kMultiply>;
   static QUERN_FN u64 addresses(const KernelArgs& args, bool) { return kKMajor ? 1 : w_addresses(args); }
-  static QUERN_FN const u8* w_row(const KernelArgs& args, i64 n) {
-    return static_cast<const u8*>(args.w) + n * (kKMajor ? 1 : args.w_row_bytes);
-  }
+  static QUERN_FN i64 w_row_stride(const KernelArgs& args) { return kKMajor ? 1 : args.w_row_bytes; }
   static QUERN_FN const u8* x_row(const KernelArgs& args, i64 m) { return static_cast<const u8*>(args.workspace) + m * (2 * kRowBytes); }
   template <int kAlign, bool kWithin>
   static QUERN_FN Chunk load_w(const KernelArgs& args, const u8* row, int c) {
@@ -99,60 +97,78 @@ struct CodeMma {
   using Codes = typename Operands::Codes;
   static constexpr int kPieces = G.pieces;
   // Every step of every warp lies within the rows.
-  static constexpr bool kWithin = G.row_bytes == G.iterations() * G.warps_k * G.kSegment;
-  // Of one step, 64 bytes per row of W.
+  static constexpr bool kWithin = G.row_bytes == G.iterations() * G.warps_k * G.segment_bytes();
+  // Of one step, one or two times 64 bytes per row of W.
+  static constexpr int kHalves = G.segment_bytes() / 64;
   struct Step {
-    Chunk w[G.frags_n][2];  // rows g and g+8 of each fragment
-    Chunk x[G.frags_m][kPieces];
+    Chunk w[G.frags_n][2][kHalves];  // rows g and g+8 of each fragment
+    Chunk x[G.frags_m][kHalves][kPieces];
   };
-  // Where a lane reads: row lane/4 of each fragment, chunk lane%4 of each segment. Rows past the end stand for the last one and are not
-  // written.
+  static QUERN_FN const u8* w_row(const KernelArgs& args, i64 n) {
+    return static_cast<const u8*>(args.w) + n * Operands::w_row_stride(args);
+  }
+  // Where a lane reads: row lane/4 of each fragment. Rows past the end stand for the last one and are not written.
   struct Rows {
     const u8* w[G.frags_n][2];
+    const u8* last;  // of W
     const u8* x[G.frags_m];
 
-    QUERN_FN void aim_w(const KernelArgs& args, i64 n0) {
+    QUERN_FN Rows(const KernelArgs& args, i64 m0, i64 n0) : last(w_row(args, args.n - 1)) {
+      QUERN_UNROLL
+      for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
+      for (int h = 0; h < 2; ++h) w[f][h] = w_row(args, n0 + 16 * f + 8 * h + ptx::lane() / 4);
+      move(0);
+      if constexpr (!G.staged()) {
+        QUERN_UNROLL
+        for (int f = 0; f < G.frags_m; ++f) {
+          i64 m = m0 + 8 * f + ptx::lane() / 4;
+          x[f] = Operands::x_row(args, m < args.m ? m : args.m - 1);
+        }
+      }
+    }
+    QUERN_FN void move(i64 bytes) {
       QUERN_UNROLL
       for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
       for (int h = 0; h < 2; ++h) {
-        i64 n = n0 + 16 * f + 8 * h + ptx::lane() / 4;
-        w[f][h] = Operands::w_row(args, n < args.n ? n : args.n - 1);
-      }
-    }
-    QUERN_FN void aim_x(const KernelArgs& args, i64 m0) {
-      QUERN_UNROLL
-      for (int f = 0; f < G.frags_m; ++f) {
-        i64 m = m0 + 8 * f + ptx::lane() / 4;
-        x[f] = Operands::x_row(args, m < args.m ? m : args.m - 1);
+        w[f][h] += bytes;
+        if (w[f][h] > last) w[f][h] = last;
       }
     }
   };
 
+  static QUERN_FN int chunk_of(int segment, int half) { return 4 * (kHalves * segment + half) + ptx::lane() % 4; }
+
   template <int kAlign>
   static QUERN_FN void load(Step& step, const KernelArgs& args, const Rows& rows, int segment) {
-    int c = 4 * segment + ptx::lane() % 4;
     QUERN_UNROLL
-    for (int f = 0; f < G.frags_n; ++f) QUERN_UNROLL
-    for (int h = 0; h < 2; ++h) step.w[f][h] = Operands::template load_w<kAlign, kWithin>(args, rows.w[f][h], c);
-    if constexpr (!G.staged()) {
+    for (int half = 0; half < kHalves; ++half) {
+      int c = chunk_of(segment, half);
       QUERN_UNROLL
-      for (int f = 0; f < G.frags_m; ++f) QUERN_UNROLL
-      for (int p = 0; p < kPieces; ++p) step.x[f][p] = Operands::template load_x<kAlign>(rows.x[f], c, p);
+      for (int f = 0; f < 2 * G.frags_n; ++f)
+        step.w[f / 2][f % 2][half] = Operands::template load_w<kAlign, kWithin>(args, rows.w[f / 2][f % 2], c);
+      if constexpr (!G.staged()) {
+        QUERN_UNROLL
+        for (int f = 0; f < G.frags_m; ++f) QUERN_UNROLL
+        for (int p = 0; p < kPieces; ++p) step.x[f][half][p] = Operands::template load_x<kAlign>(rows.x[f], c, p);
+      }
     }
   }
   // A column that no row of X stands for takes the last one's: its sums are not written.
   static QUERN_FN void load_staged(Step& step, int segment) {
     const Chunk* staged = reinterpret_cast<const Chunk*>(ptx::shared_memory());
-    int c = 4 * segment + ptx::lane() % 4;
     QUERN_UNROLL
-    for (int f = 0; f < G.frags_m; ++f) QUERN_UNROLL
-    for (int p = 0; p < kPieces; ++p) {
-      int m = 8 * f + ptx::lane() / 4;
-      if (m >= G.x_rows) m = G.x_rows - 1;
-      step.x[f][p] = Chunk{};
-      if (!kWithin && c >= G.chunks()) continue;
-      u32x4 x = ptx::load_cached(reinterpret_cast<const u32x4*>(staged + m * G.pitch() + p * G.chunks() + c));
-      step.x[f][p] = Chunk{{x.x, x.y, x.z, x.w}};
+    for (int half = 0; half < kHalves; ++half) {
+      int c = chunk_of(segment, half);
+      QUERN_UNROLL
+      for (int f = 0; f < G.frags_m; ++f) QUERN_UNROLL
+      for (int p = 0; p < kPieces; ++p) {
+        int m = 8 * f + ptx::lane() / 4;
+        if (m >= G.x_rows) m = G.x_rows - 1;
+        step.x[f][half][p] = Chunk{};
+        if (!kWithin && c >= G.chunks()) continue;
+        u32x4 x = ptx::load_cached(reinterpret_cast<const u32x4*>(staged + m * G.pitch() + p * G.chunks() + c));
+        step.x[f][half][p] = Chunk{{x.x, x.y, x.z, x.w}};
+      }
     }
   }
 
@@ -162,24 +178,25 @@ struct CodeMma {
   template <class Planes>
   static QUERN_FN void multiply(Sums<Planes>& sum, const Planes& w, const Step& step) {
     QUERN_UNROLL
+    for (int half = 0; half < kHalves; ++half) QUERN_UNROLL
     for (int p = 0; p < kPieces; ++p) QUERN_UNROLL
     for (int f = 0; f < G.frags_n; ++f) {
       Chunk top[Planes::kPlanes], bottom[Planes::kPlanes];
-      w.look_up(top, step.w[f][0], p), w.look_up(bottom, step.w[f][1], p);
+      w.look_up(top, step.w[f][0][half], p), w.look_up(bottom, step.w[f][1][half], p);
       QUERN_UNROLL
-      for (int half = 0; half < 2; ++half) QUERN_UNROLL
+      for (int k = 0; k < 4; k += 2) QUERN_UNROLL
       for (int plane = 0; plane < Planes::kPlanes; ++plane) {
-        const u32 *t = top[plane].word + 2 * half, *b = bottom[plane].word + 2 * half;
+        const u32 *t = top[plane].word + k, *b = bottom[plane].word + k;
         u32 a[4] = {t[0], b[0], t[1], b[1]};
         QUERN_UNROLL
-        for (int i = 0; i < G.frags_m; ++i) ptx::mma_s8(sum[plane][f][i], a, step.x[i][p].word[2 * half], step.x[i][p].word[2 * half + 1]);
+        for (int i = 0; i < G.frags_m; ++i) ptx::mma_s8(sum[plane][f][i], a, step.x[i][half][p].word[k], step.x[i][half][p].word[k + 1]);
       }
     }
   }
 
-  // What a block covers, and a warp of it: rows of X from m0 on, rows of W from n0 on in every `tile_n()`, a part of K.
+  // What a block covers, and a warp of it: rows of X from m0 on, in each pass `stride` further rows of W from n0 on, a part of K.
   struct Place {
-    i64 m0, block_n0, n0;
+    i64 m0, block_n0, n0, stride;
     int part, passes;
   };
 
@@ -201,7 +218,7 @@ struct CodeMma {
       int row = 16 * (e / (4 * G.frags_m)) + 8 * (e % 4 / 2) + ptx::lane() / 4;
       int column = 8 * (e / 4 % G.frags_m) + 2 * (ptx::lane() % 4) + e % 2;
       if constexpr (G.warps_k == 1) {
-        i64 n = at.n0 + pass * G.tile_n() + row, m = at.m0 + column;
+        i64 n = at.n0 + pass * at.stride + row, m = at.m0 + column;
         if (n < args.n && m < args.m) Epilogue::store(args, m, n, total);
       } else {
         if (column < G.columns()) parts[column * G.part_pitch() + row] = total;
@@ -209,99 +226,228 @@ struct CodeMma {
     }
   }
 
-  // Adds up what the warps of each tile left, whole numbers in any order.
-  static QUERN_FN void add_parts(const KernelArgs& args, const Place& at) {
-    const i32* parts = reinterpret_cast<const i32*>(ptx::shared_memory() + G.staged_bytes());
-    constexpr int kRows = 16 * G.frags_n, kTile = kRows * G.columns();
-    ptx::barrier();
-    for (int i = ptx::thread_x(); i < at.passes * G.warps * kTile; i += G.threads()) {
+  // Adds up what the warps of each tile left, whole numbers in any order. What the sums are multiplied by is loaded when the kernel begins,
+  // as far as registers for it go: in the end nothing else would hide that. Where a warp has a tile to itself it has stored its sums.
+  struct Outputs {
+    static constexpr int kRows = 16 * G.frags_n, kTile = kRows * G.columns(), kPasses = G.tiles_n() < G.passes ? G.tiles_n() : G.passes;
+    static constexpr int kEach = static_cast<int>(ceil_div(kPasses * G.warps * kTile, G.threads())), kEarly = !G.staged() ? 0
+                                                                                                              : kEach < 4 ? kEach
+                                                                                                                          : 4;
+    typename Epilogue::Factors early[kEarly + 1];
+
+    struct Which {
+      i64 m, n;
+      const i32* part;
+      bool valid;
+    };
+    static QUERN_FN Which which(const KernelArgs& args, const Place& at, int i) {
       int row = i % kRows, column = i % kTile / kRows, tile = i / kTile;  // tile: [pass][warp along N]
-      const i32* part = parts + tile * G.warps_k * G.part_size() + column * G.part_pitch() + row;
-      i32 total = 0;
-      QUERN_UNROLL
-      for (int p = 0; p < G.warps_k; ++p) total += part[p * G.part_size()];
-      i64 n = at.block_n0 + tile * kRows + row, m = at.m0 + column;
-      if (n < args.n && m < args.m) Epilogue::store(args, m, n, total);
+      i64 m = at.m0 + column, n = at.block_n0 + tile / G.warps * at.stride + tile % G.warps * kRows + row;
+      const i32* parts = reinterpret_cast<const i32*>(ptx::shared_memory() + G.staged_bytes());
+      return {m, n, parts + tile * G.warps_k * G.part_size() + column * G.part_pitch() + row,
+              i < at.passes * G.warps * kTile && n < args.n && m < args.m};
     }
-  }
+    QUERN_FN Outputs(const KernelArgs& args, const Place& at) {
+      if constexpr (G.warps_k == 1) return;
+      QUERN_UNROLL
+      for (int j = 0; j < kEach; ++j) {
+        Which one = which(args, at, ptx::thread_x() + j * G.threads());
+        if (!one.valid) continue;
+        if (j < kEarly) early[j] = Epilogue::load(args, one.m, one.n);
+        Epilogue::prefetch(args, one.n);
+      }
+    }
+    static QUERN_FN i32 total(const Which& one) {
+      i32 sum = 0;
+      QUERN_UNROLL
+      for (int p = 0; p < G.warps_k; ++p) sum += one.part[p * G.part_size()];
+      return sum;
+    }
+    QUERN_FN void finish(const KernelArgs& args, const Place& at) const {
+      if constexpr (G.warps_k == 1) return;
+      ptx::barrier();
+      QUERN_UNROLL
+      for (int j = 0; j < kEarly; ++j) {
+        Which one = which(args, at, ptx::thread_x() + j * G.threads());
+        if (one.valid) Epilogue::store(args, one.m, one.n, total(one), early[j]);
+      }
+      QUERN_UNROLL_BY(1)
+      for (int j = kEarly; j < kEach; ++j) {
+        Which one = which(args, at, ptx::thread_x() + j * G.threads());
+        if (one.valid) Epilogue::store(args, one.m, one.n, total(one));
+      }
+    }
+  };
+  // Goes along a warp's steps, one tile after the other.
+  struct Cursor {
+    Rows rows;
+    i64 tile_bytes;  // from one tile's rows to the next's
+    int tiles, part, segment;
 
-  // Loads step j of those in flight, which begin with `pass` and `round`.
+    QUERN_FN Cursor(const KernelArgs& args, const Place& at)
+        : rows(args, at.m0, at.n0), tile_bytes(Operands::w_row_stride(args) * at.stride), tiles(at.passes), part(at.part), segment(part) {}
+    QUERN_FN bool done() const { return tiles == 0; }
+    QUERN_FN void advance() {
+      segment += G.warps_k;
+      if (segment < G.iterations() * G.warps_k) return;
+      segment = part, --tiles;
+      rows.move(tile_bytes);
+    }
+  };
+
+  // Steps come through registers, from any address and whatever X: one ahead, but where words or bytes are loaded, which would take more
+  // registers than all the rest (233 where 175 do).
   template <int kAlign>
-  static QUERN_FN void fill(Step& step, Rows& rows, const KernelArgs& args, const Place& at, int pass, int round, int j) {
-    constexpr int kIterations = G.iterations();
-    int tile = pass + j / kIterations, i = round * G.stages + j % kIterations;
-    if (tile >= at.passes) return;
-    if (j % kIterations == 0 && (G.rounds_per_tile() == 1 || round == 0)) rows.aim_w(args, at.n0 + tile * G.tile_n());
-    load<kAlign>(step, args, rows, at.part + i * G.warps_k);
-  }
+  struct RegisterFeed {
+    static constexpr int kUnroll = 1;  // unrolled, the bodies for odd addresses spill
+    Cursor cursor;
+    Step next;
+    QUERN_FN RegisterFeed(const KernelArgs& args, const Place& at) : cursor(args, at) {
+      if constexpr (kAlign == 16) load<kAlign>(next, args, cursor.rows, cursor.segment);
+    }
+    QUERN_FN void take(Step& step, const KernelArgs& args) {
+      if constexpr (kAlign < 16) {
+        load<kAlign>(step, args, cursor.rows, cursor.segment);
+        cursor.advance();
+      } else {
+        step = next;
+        cursor.advance();
+        if (!cursor.done()) load<kAlign>(next, args, cursor.rows, cursor.segment);
+      }
+    }
+  };
 
-  // `ring` holds the first steps. Each is loaded again as soon as it is multiplied: before, its registers would have to be copied, as many
-  // instructions as an eighth of the look-ups.
-  template <int kAlign, class Planes>
-  static QUERN_FN void multiply_all(Step (&ring)[G.stages], Rows& rows, const Planes& w, const KernelArgs& args, const Place& at) {
-    constexpr int kIterations = G.iterations(), kTiles = G.tiles_per_round(), kRounds = G.rounds_per_tile();
+  // Steps come through shared memory, `stages` of them, all but one on their way; a warp copies what it reads itself, whole lines of 128
+  // bytes, and waits for no other. Of an H200's multiprocessor 32 to 48 KB on their way are best: with less the reads are slower (a plain
+  // read of 29 MB takes 9.0 us with 64 KB, 9.9 with 32, 12.0 with 16), with more what was asked for first comes among what was asked for
+  // last, and products wait (192 KB: 14.3 us where 64 take 11.1). Rows of W lie side by side: strides are constants.
+  struct SharedFeed {
+    static constexpr int kUnroll = 1;
+    static constexpr int kLine = G.segment_bytes() / kChunkBytes, kRows = kWarpLanes / kLine;  // that lanes side by side copy at once
+    static constexpr int kCopies = 16 * G.frags_n / kRows, kSlot = kCopies * kWarpLanes, kRing = G.stages * kSlot;
+    static constexpr int kStepBytes = G.warps_k * G.segment_bytes();
+    static constexpr i64 kRowsBytes = static_cast<i64>(kRows) * G.row_bytes;
+    // From the last step of a tile to the first of the next.
+    static constexpr i64 kNextTile = static_cast<i64>(G.blocks_n()) * G.tile_n() * G.row_bytes - (G.iterations() - 1) * kStepBytes;
+    static constexpr bool kWholeTiles = G.n % G.tile_n() == 0;
+    Chunk* ring;  // of this warp: [stage][row][chunk of its line]; odd rows have their halves exchanged, for the banks
+    int read = 0, write = 0;
+    // Of the next step to be copied: the lane's chunk of its first row, the number of rows from there to the end, what is left of the tile
+    // and of the tiles.
+    const u8* from;
+    int rows, steps = G.iterations(), tiles;
+
+    QUERN_FN SharedFeed(const KernelArgs& args, const Place& at)
+        : ring(reinterpret_cast<Chunk*>(ptx::shared_memory() + G.ring_offset()) + ptx::warp() * kRing), tiles(at.passes) {
+      i64 n = at.n0 + ptx::lane() / kLine;
+      from = static_cast<const u8*>(args.w) + n * G.row_bytes + at.part * G.segment_bytes() + ptx::lane() % kLine * kChunkBytes;
+      rows = static_cast<int>(args.n - n);
+      QUERN_UNROLL_BY(1)
+      for (int s = 1; s < G.stages; ++s) copy();
+    }
+    static QUERN_FN int place(int row, int chunk) { return row * kLine + (kLine == 8 ? chunk ^ (row % 2 * 4) : chunk); }
+    // What lies past the last row or a row's end is zeros.
+    QUERN_FN void copy() {
+      if (tiles > 0) {
+        int c = kLine * (ptx::warp() % G.warps_k + (G.iterations() - steps) * G.warps_k) + ptx::lane() % kLine;
+        Chunk* to = ring + write + place(ptx::lane() / kLine, ptx::lane() % kLine);
+        QUERN_UNROLL
+        for (int i = 0; i < kCopies; ++i) {
+          if constexpr (kWholeTiles && kWithin)
+            ptx::cp_async16(to + i * kWarpLanes, from + i * kRowsBytes);
+          else
+            ptx::cp_async_zero16(to + i * kWarpLanes, from + i * kRowsBytes, rows > i * kRows && c < G.chunks() ? kChunkBytes : 0);
+        }
+        bool last = --steps == 0;
+        from += last ? kNextTile : kStepBytes;
+        if (last) steps = G.iterations(), --tiles, rows -= G.blocks_n() * G.tile_n();
+      }
+      ptx::cp_async_commit();
+      write = write + kSlot == kRing ? 0 : write + kSlot;
+    }
+    QUERN_FN void take(Step& step, const KernelArgs&) {
+      ptx::cp_async_wait<G.stages - 2>();
+      ptx::warp_barrier();  // the whole warp's copies are there, and it has read the step before, whose place is copied to now
+      QUERN_UNROLL
+      for (int f = 0; f < 2 * G.frags_n; ++f) QUERN_UNROLL
+      for (int half = 0; half < kHalves; ++half) {
+        int at = place(8 * f + ptx::lane() / 4, 4 * half + ptx::lane() % 4);
+        u32x4 w = *reinterpret_cast<const u32x4*>(ring + read + at);
+        step.w[f / 2][f % 2][half] = Chunk{{w.x, w.y, w.z, w.w}};
+      }
+      read = read + kSlot == kRing ? 0 : read + kSlot;
+      copy();
+    }
+  };
+
+  template <class Feed, class Planes>
+  static QUERN_FN void multiply_all(Feed& feed, const Planes& w, const KernelArgs& args, const Place& at) {
     Sums<Planes> sum = {};
     QUERN_UNROLL_BY(1)
-    for (int pass = 0; pass < at.passes; pass += kTiles) {
-      QUERN_UNROLL_BY(1)  // unrolled, the bodies for odd addresses spill
-      for (int round = 0; round < kRounds; ++round) {
-        bool last = round + 1 == kRounds;
-        QUERN_UNROLL
-        for (int j = 0; j < G.stages; ++j) {
-          int tile = pass + j / kIterations;
-          if (j >= kIterations && tile >= at.passes) continue;
-          if constexpr (G.staged()) load_staged(ring[j], at.part + (round * G.stages + j % kIterations) * G.warps_k);
-          multiply(sum, w, ring[j]);
-          fill<kAlign>(ring[j], rows, args, at, last ? pass + kTiles : pass, last ? 0 : round + 1, j);
-          if ((j + 1) % kIterations == 0 || (j + 1 == G.stages && last)) end_tile(sum, w, args, at, tile);
-        }
+    for (int pass = 0; pass < at.passes; ++pass) {
+      QUERN_UNROLL_BY((Feed::kUnroll))
+      for (int i = 0; i < G.iterations(); ++i) {
+        Step step;
+        feed.take(step, args);
+        if constexpr (G.staged()) load_staged(step, at.part + i * G.warps_k);
+        multiply(sum, w, step);
       }
+      end_tile(sum, w, args, at, pass);
     }
   }
 
   // `stage` has X on its way where it is staged.
-  template <int kAlign, class Stage>
+  template <bool kAligned, class Feed, class Stage>
   static QUERN_FN void run_with(Stage& stage, const Codes& codes, const KernelArgs& args, const Place& at) {
-    Rows rows;
-    if constexpr (!G.staged()) rows.aim_x(args, at.m0);
-    Step ring[G.stages];
-    QUERN_UNROLL
-    for (int j = 0; j < G.stages; ++j) fill<kAlign>(ring[j], rows, args, at, 0, 0, j);
-    for (i64 n = at.block_n0 + ptx::thread_x(); n < args.n && n < at.block_n0 + at.passes * G.tile_n(); n += G.threads())
-      Epilogue::prefetch(args, n);
+    Feed feed(args, at);
+    Outputs outputs(args, at);
     if constexpr (G.staged()) stage.finish(reinterpret_cast<Chunk*>(ptx::shared_memory()), codes, args, at.m0);
-
     bool done = false;
-    if constexpr (G.halves && kAlign == 16) {
+    if constexpr (G.halves && kAligned) {
       typename Operands::Halves halves;
       if (decode::split_halves(halves.table, codes.w.table)) {
-        multiply_all<kAlign>(ring, rows, halves, args, at);
+        multiply_all(feed, halves, args, at);
         done = true;
       }
     }
-    if (!done) multiply_all<kAlign>(ring, rows, OnePlane<Codes>{codes}, args, at);
-    if constexpr (G.warps_k > 1) add_parts(args, at);
+    if (!done) multiply_all(feed, OnePlane<Codes>{codes}, args, at);
+    outputs.finish(args, at);
   }
 
   template <int kAlign>
   static QUERN_FN void run_aligned(const KernelArgs& args) {
-    i64 blocks_n = G.blocks_n(args.n), block_n = ptx::block_x(), m0 = 0;
-    if (G.tiles_m > 1) block_n = ptx::block_x() % blocks_n, m0 = ptx::block_x() / blocks_n * G.tile_m();
-    i64 n0 = block_n * G.passes * G.tile_n(), tiles = ceil_div(args.n - n0, G.tile_n());
-    Place at{m0, n0, n0 + ptx::warp() / G.warps_k * (16 * G.frags_n), ptx::warp() % G.warps_k,
-             tiles < G.passes ? static_cast<int>(tiles) : G.passes};
+    int block_n = static_cast<int>(ptx::block_x()), tile_m = 0;
+    if (G.tiles_m > 1) tile_m = block_n / G.blocks_n(), block_n %= G.blocks_n();
+    // Neighbouring blocks have neighbouring tiles, in each pass anew: all of them together read on through W.
+    i64 m0 = static_cast<i64>(tile_m) * G.tile_m(), n0 = static_cast<i64>(block_n) * G.tile_n();
+    Place at{m0,
+             n0,
+             n0 + ptx::warp() / G.warps_k * (16 * G.frags_n),
+             static_cast<i64>(G.blocks_n()) * G.tile_n(),
+             ptx::warp() % G.warps_k,
+             static_cast<int>(ceil_div(G.tiles_n() - block_n, G.blocks_n()))};
     Codes codes(args);
-    if constexpr (G.staged()) {
-      CodeStage<G.row_bytes, G.x_rows, G.pitch(), G.threads(), Codes> stage(args, m0);
-      run_with<kAlign>(stage, codes, args, at);
-    } else {
+    if constexpr (!G.staged()) {
       ptx::wait_previous();
-      run_with<kAlign>(codes, codes, args, at);
+      run_with<kAlign == 16, RegisterFeed<kAlign>>(codes, codes, args, at);
+    } else {
+      CodeStage<G.row_bytes, G.x_rows, G.pitch(), G.threads(), Codes> stage(args, m0);
+      if constexpr (G.stages > 1)
+        run_with<true, SharedFeed>(stage, codes, args, at);
+      else
+        run_with<kAlign == 16, RegisterFeed<kAlign>>(stage, codes, args, at);
     }
   }
 
   static QUERN_FN void run(const KernelArgs& args) {
-    run_by_alignment<CodeMma, CodeMma<Operands, Epilogue, G.slim()>>(args, Operands::addresses(args, G.staged()));
+    if constexpr (G.stages > 1) {
+      if (w_addresses(args) % 16 == 0 && args.w_row_bytes == G.row_bytes)
+        run_aligned<16>(args);
+      else
+        CodeMma<Operands, Epilogue, G.slim()>::run(args);
+    } else {
+      run_by_alignment<CodeMma, CodeMma>(args, Operands::addresses(args, G.staged()));
+    }
   }
 };
 

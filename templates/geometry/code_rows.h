@@ -66,32 +66,30 @@ struct KMajorGeometry {
 struct CodeMmaGeometry {
   int row_bytes;
   int pieces;   // per chunk
+  int n;        // rows of W
   int x_rows;   // of X that a block stages in shared memory, as codes; 0: they come from global memory
   int tiles_m;  // blocks along M
   int warps;    // per block, side by side along N
   int warps_k;  // that share a tile, each a part of K: few rows of W per warp are in flight
   int frags_n;  // 16 rows of W each, per warp
   int frags_m;  // 8 rows of X each
-  int stages;   // steps in flight: a divisor or a multiple of a tile's
+  int stages;   // steps on their way through shared memory; 1: one, through registers
   int passes;   // tiles that one block works through; its X is staged once
   int halves;   // 1: a codebook whose halves have one sign each is looked up as two planes
 
-  static constexpr int kSegment = 64;  // bytes of a row of W in one step: four lanes, a chunk each
-
-  // For addresses that are no multiples of 16 bytes, as CodeDotGeometry's.
+  // For addresses that are no multiples of 16 bytes and rows of W with gaps, as CodeDotGeometry's.
   constexpr CodeMmaGeometry slim() const {
     CodeMmaGeometry g = *this;
-    g.stages = 1;
+    g.stages = 1, g.halves = 0;
     return g;
   }
 
   constexpr bool staged() const { return x_rows > 0; }
   constexpr int chunks() const { return static_cast<int>(ceil_div(row_bytes, kChunkBytes)); }
-  constexpr int segments() const { return static_cast<int>(ceil_div(row_bytes, kSegment)); }
+  // Bytes of a row of W in one step: a chunk for each of the four lanes of a row, through shared memory two, a whole line.
+  constexpr int segment_bytes() const { return stages == 1 ? 64 : 128; }
+  constexpr int segments() const { return static_cast<int>(ceil_div(row_bytes, segment_bytes())); }
   constexpr int iterations() const { return static_cast<int>(ceil_div(segments(), warps_k)); }  // per tile
-  // Steps in flight are those of several tiles, or several times as many make a tile.
-  constexpr int tiles_per_round() const { return stages > iterations() ? stages / iterations() : 1; }
-  constexpr int rounds_per_tile() const { return stages < iterations() ? iterations() / stages : 1; }
   constexpr int all_warps() const { return warps * warps_k; }
   constexpr int threads() const { return all_warps() * kWarpLanes; }
   constexpr int sums() const { return 4 * frags_n * frags_m; }  // per lane
@@ -104,11 +102,14 @@ struct CodeMmaGeometry {
   constexpr int part_pitch() const { return 16 * frags_n + 4; }
   constexpr int part_size() const { return columns() * part_pitch(); }
   constexpr long long parts_bytes() const { return warps_k == 1 ? 0 : 4LL * passes * all_warps() * part_size(); }
-  constexpr long long shared_bytes() const { return staged_bytes() + parts_bytes(); }
+  constexpr long long ring_offset() const { return ceil_div(staged_bytes() + parts_bytes(), kChunkBytes) * kChunkBytes; }
+  constexpr long long ring_bytes() const { return stages == 1 ? 0 : 16LL * segment_bytes() * stages * frags_n * all_warps(); }
+  constexpr long long shared_bytes() const { return ring_offset() + ring_bytes(); }
   constexpr int tile_n() const { return 16 * frags_n * warps; }
   constexpr int tile_m() const { return 8 * frags_m; }
-  constexpr long long blocks_n(long long n) const { return ceil_div(n, tile_n() * passes); }
-  constexpr long long grid(long long n) const { return tiles_m * blocks_n(n); }
+  constexpr int tiles_n() const { return static_cast<int>(ceil_div(n, tile_n())); }
+  constexpr int blocks_n() const { return static_cast<int>(ceil_div(tiles_n(), passes)); }
+  constexpr long long grid() const { return static_cast<long long>(tiles_m) * blocks_n(); }
 };
 
 }  // namespace quern

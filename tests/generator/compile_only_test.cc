@@ -150,10 +150,12 @@ TEST_F(CompileOnly, W4a4OnEveryArchitecture) {
       p.k_major = turn % 2 == 0, p.bias = p.fused = turn % 3 == 0, p.y_type = turn % 2 ? DType::bf16 : DType::f16;
       if (target.sm >= 80 || std::string_view(family) != "w4a4_mma") add_default(p, target, family);
     }
-    p.m = 1, p.k_major = false;
-    EXPECT_EQ(default_config(p, target).family, "w4a4_register");
-    p.m = 9;
-    EXPECT_EQ(default_config(p, target).family, target.sm < 80 ? "w4a4_register" : "w4a4_mma");
+    for (const std::int64_t m : {1, 8, 9})
+      for (const bool k_major : {false, true}) {
+        p.m = m, p.k_major = k_major;
+        EXPECT_EQ(default_config(p, target).family, target.sm < 80 || (k_major && m <= 8) ? "w4a4_register" : "w4a4_mma") << to_string(p);
+        if (!k_major && m <= 8) add(p, target, default_config(p, target));
+      }
   }
   compile_all();
 }

@@ -152,9 +152,10 @@ TEST_F(W4a4, CodebooksWithAndWithoutASignPerHalf) {
       {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
       {-128, 127, -128, 127, -128, 127, -128, 127, 127, -128, 127, -128, 127, -128, 127, -128}};
   const std::int64_t k = 320;
-  // Steps in flight of one tile, of several, a whole tile, and a part of it; the last block has fewer tiles, the last tile fewer rows.
-  for (const char* text : {"w4a4_mma:warps=1,warps_k=1,frags_n=1,frags_m=1,staged=1,stages=3,passes=1,multiply=0,halves=1",
-                           "w4a4_mma:warps=1,warps_k=2,frags_n=1,frags_m=1,staged=1,stages=4,passes=3,multiply=1,halves=1",
+  // Steps through shared memory and through registers, in flight within a tile and across tiles; the last block has fewer tiles, the last
+  // tile fewer rows.
+  for (const char* text : {"w4a4_mma:warps=1,warps_k=1,frags_n=1,frags_m=1,staged=1,stages=2,passes=1,multiply=0,halves=1",
+                           "w4a4_mma:warps=1,warps_k=2,frags_n=1,frags_m=1,staged=1,stages=3,passes=3,multiply=1,halves=1",
                            "w4a4_mma:warps=2,warps_k=1,frags_n=2,frags_m=1,staged=0,stages=1,passes=1,multiply=0,halves=1",
                            "w4a4_mma:warps=1,warps_k=2,frags_n=1,frags_m=1,staged=1,stages=1,passes=2,multiply=0,halves=0"}) {
     const auto config = parse_config(text);
