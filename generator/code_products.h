@@ -102,7 +102,7 @@ inline std::vector<Parameter> mma_parameters() {
           {"frags_n", {1, 2, 4}, 1},
           {"frags_m", {1, 2, 4, 8}, 1},
           {"staged", {0, 1}, 0},
-          {"stages", {1, 2, 3, 4, 6}, 1},
+          {"stages", {1, 2, 3, 4, 6, 8}, 1},
           {"passes", {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}, 1}};
 }
 
@@ -137,10 +137,18 @@ inline void wish_mma(DefaultChooser& choose, const Problem& p) {
     if (p.m > 16) choose.wish("frags_m", 4);
     return;
   }
+  choose.wish("staged", 1);
+  if (p.op == Op::matmul_int8_rows) {
+    // Little is done with what is read: many small blocks.
+    for (const int warps_k : {2, 4}) choose.wish("warps_k", warps_k);
+    for (const int passes : {2, 3})
+      if (ceil_div(p.n, 16) / passes >= 512) choose.wish("passes", passes);
+    for (const int stages : {2, 3, 4}) choose.wish("stages", stages);
+    return;
+  }
   // One block on each of a large GPU's multiprocessors, all of its warps along K: W is on its way from the first instruction on, X is
   // staged once, and the tiles are dealt out evenly.
   constexpr std::int64_t kBlocks = 120;
-  choose.wish("staged", 1);
   for (const int warps_k : {2, 4, 8}) choose.wish("warps_k", warps_k);
   for (const int passes : {2, 3, 4, 5, 6, 7, 8, 12, 16})
     if (ceil_div(p.n, 16) / passes >= kBlocks) choose.wish("passes", passes);

@@ -58,12 +58,15 @@ class Int8Dot final : public Family {
     DefaultChooser choose{"int8_dot", parameters, constraint};
     for (std::int64_t m = 2; m <= std::min<std::int64_t>(p.m, 8); ++m) choose.wish("m", m);  // as many as shared memory holds
     choose.wish("lanes", 16);
-    choose.wish("lanes", 32);
     choose.wish("unroll", 2);
-    if (p.m <= 2) choose.wish("unroll", 4);
     choose.wish("rows", 2);
-    if (p.m > 2) choose.wish("rows", 4);  // eight rows of X read from shared memory as many bytes as eight rows of W: four share them
-    choose.wish("passes", 4);
+    if (p.m > 2) {
+      choose.wish("lanes", 32);
+      choose.wish("rows", 4);  // eight rows of X read from shared memory as many bytes as eight rows of W: four share them
+      choose.wish("passes", 4);
+    } else {
+      choose.wish("warps", 2);
+    }
     return {"int8_dot", std::move(parameters), {constraint}};
   }
 

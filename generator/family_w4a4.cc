@@ -156,7 +156,7 @@ class W4a4Mma final : public Family {
     Constraint constraint = [p, limit](const Config& config) { return check(p, limit, config); };
     DefaultChooser choose{"w4a4_mma", parameters, constraint};
     wish_mma(choose, p);
-    choose.wish("halves", 1);
+    if (p.m <= 8) choose.wish("halves", 1);  // twice the products: beyond eight rows not measured
     return {"w4a4_mma", std::move(parameters), {constraint}};
   }
 

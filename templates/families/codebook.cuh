@@ -109,16 +109,9 @@ struct CodebookEpilogue {
     ptx::prefetch_l2(static_cast<const bf16*>(args.w_norms) + n);
     if constexpr (kBias) ptx::prefetch_l2(static_cast<const Y*>(args.bias) + n);
   }
-  struct Factors {
-    f32 x = 0;
-    bf16 w{};
-  };
-  static QUERN_FN Factors load(const KernelArgs& args, i64 m, i64 n) {
-    return {ptx::load_cached(args.x_scales + m), ptx::load_cached(static_cast<const bf16*>(args.w_norms) + n)};
-  }
-  static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) { store(args, m, n, sum, load(args, m, n)); }
-  static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum, const Factors& factors) {
-    f32 factor = ptx::mul(ptx::mul(factors.x, ptx::to_f32(factors.w)), args.scale);
+  static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) {
+    f32 w_norm = ptx::to_f32(ptx::load_cached(static_cast<const bf16*>(args.w_norms) + n));
+    f32 factor = ptx::mul(ptx::mul(ptx::load_cached(args.x_scales + m), w_norm), args.scale);
     if constexpr (kFused) {
       f32 bias = ptx::to_f32(ptx::load_cached(static_cast<const Y*>(args.bias) + n));
       Output<Y, false, false>::store(args, m, n, ptx::fma(static_cast<f32>(sum), factor, bias));

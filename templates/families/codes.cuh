@@ -136,16 +136,10 @@ struct Int8Codes {
 template <class Out>
 struct Int8Epilogue {
   static QUERN_FN void prefetch(const KernelArgs& args, i64 n) { ptx::prefetch_l2(args.w_scales + n); }
-  struct Factors {
-    f32 x = 0, w = 0;
-  };
-  static QUERN_FN Factors load(const KernelArgs& args, i64 m, i64 n) {
-    return {ptx::load_cached(args.x_scales + m), ptx::load_cached(args.w_scales + n)};
+  static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) {
+    f32 scale = ptx::mul(ptx::load_cached(args.x_scales + m), ptx::load_cached(args.w_scales + n));
+    Out::store(args, m, n, ptx::mul(static_cast<f32>(sum), scale));
   }
-  static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum, const Factors& factors) {
-    Out::store(args, m, n, ptx::mul(static_cast<f32>(sum), ptx::mul(factors.x, factors.w)));
-  }
-  static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) { store(args, m, n, sum, load(args, m, n)); }
 };
 
 }  // namespace quern
