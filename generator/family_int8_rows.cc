@@ -94,8 +94,7 @@ class Int8Dot final : public Family {
   }
 };
 
-// More rows of X than the dot products should read W for. Up to eight some of the tensor cores' columns stand for nothing, and the tuner
-// may still find them faster; untuned the dot products run (generator/family.cc).
+// By tensor cores, which untuned run from three rows of X on (generator/family.cc).
 class Int8Mma final : public Family {
  public:
   std::string_view name() const override { return "int8_mma"; }

@@ -1,6 +1,6 @@
 // w4a4: packed 4-bit indices times packed 4-bit indices through two codebooks, exactly. Three families of dot products differ in how W's
 // indices are looked up: register (byte permutes), table (16 entries in shared memory), pairs (256 entries in shared memory). Each takes
-// every M, N and alignment, and every K of which a row of X fits into shared memory, row-major or k-major. w4a4_mma multiplies more rows by
+// every M, N and alignment, and every K of which a row of X fits into shared memory, row-major or k-major. w4a4_mma multiplies by
 // int8 tensor cores.
 #include <algorithm>
 
@@ -136,8 +136,8 @@ class W4a4Dot final : public Family {
   Lookup lookup_;
 };
 
-// More rows of X than the dot products should read W for. The tuner may find them faster for fewer, too: what binds is the look-ups, and
-// mma needs nothing beside them. Untuned the dot products run up to eight rows (generator/family.cc).
+// By tensor cores, from one row of X on: what binds is the look-ups, and mma needs nothing beside them. A k-major W is gathered byte by
+// byte; untuned the dot products run for it up to eight rows (generator/family.cc).
 class W4a4Mma final : public Family {
  public:
   std::string_view name() const override { return "w4a4_mma"; }
