@@ -14,36 +14,9 @@
 
 #include "tuner/oracle.h"
 #include "tuner/random_weights.h"
+#include "tuner/verify_support.h"
 
-namespace quern {
-namespace {
-
-constexpr double kSampledProducts = 6e7;  // about a tenth of a second of reference work
-constexpr std::int64_t kSampledXRows = 64;
-constexpr std::int64_t kSampledWRowsLeast = 64, kSampledWRowsMost = 2048;
-constexpr double kTiny = 1e-30;
-
-// Runs body(i) for i in [0, count) on all cores.
-template <class Body>
-void parallel_for(std::int64_t count, const Body& body) {
-  const std::int64_t threads = std::min<std::int64_t>(count, std::max(1u, std::thread::hardware_concurrency()));
-  std::atomic<std::int64_t> next{0};
-  auto work = [&] {
-    for (std::int64_t i = next++; i < count; i = next++) body(i);
-  };
-  std::vector<std::thread> pool;
-  for (std::int64_t t = 1; t < threads; ++t) pool.emplace_back(work);
-  work();
-  for (auto& thread : pool) thread.join();
-}
-
-// Half the distance between neighbouring values of `type` around `value`.
-double half_ulp(DType type, double value) {
-  const int mantissa = type == DType::f32 ? 23 : type == DType::f16 ? 10 : 7;
-  const int least = type == DType::f16 ? -14 : -126;
-  const int exponent = value == 0 ? least : std::max(std::ilogb(value), least);
-  return std::ldexp(0.5, exponent - mantissa);
-}
+namespace quern::verification {
 
 std::string place(const Reference::Output& o, const BenchData& data) {
   const Op op = data.problem().op;
@@ -60,6 +33,42 @@ std::string number(double value) {
 }
 
 Verification failure(Verdict verdict, std::string reason) { return Verification{verdict, std::move(reason), 0, 0, 0}; }
+
+Verification wrong_output(std::int64_t wrong, std::int64_t compared, const std::string& first) {
+  Verification v;
+  v.compared = compared;
+  v.verdict = Verdict::wrong_output;
+  v.max_error = v.nmse = std::numeric_limits<double>::infinity();
+  v.reason = std::to_string(wrong) + " of " + std::to_string(compared) + " outputs differ, the first at " + first;
+  return v;
+}
+
+bool same_element(DType type, const std::byte* y, std::int64_t at, float right) {
+  std::byte expected[4];
+  store_element(type, expected, 0, right);
+  const int bytes = size_of(type);
+  if (std::memcmp(y + at * bytes, expected, static_cast<std::size_t>(bytes)) == 0) return true;
+  return std::isnan(right) && std::isnan(load_element(type, y, at));
+}
+
+}  // namespace quern::verification
+
+namespace quern {
+using namespace verification;
+
+namespace {
+
+constexpr std::int64_t kSampledXRows = 64;
+constexpr std::int64_t kSampledWRowsLeast = 64, kSampledWRowsMost = 2048;
+constexpr double kTiny = 1e-30;
+
+// Half the distance between neighbouring values of `type` around `value`.
+double half_ulp(DType type, double value) {
+  const int mantissa = type == DType::f32 ? 23 : type == DType::f16 ? 10 : 7;
+  const int least = type == DType::f16 ? -14 : -126;
+  const int exponent = value == 0 ? least : std::max(std::ilogb(value), least);
+  return std::ldexp(0.5, exponent - mantissa);
+}
 
 // Whether every byte of the element still is as poison() left it.
 bool untouched(const BenchData& data, const std::vector<std::byte>& y, std::size_t at, std::size_t bytes) {
@@ -138,15 +147,6 @@ Verification check_product(const BenchData& data, const Reference& reference, co
   return v;
 }
 
-// Equal bits, or both NaN.
-bool same_element(DType type, const std::byte* y, std::int64_t at, float right) {
-  std::byte expected[4];
-  store_element(type, expected, 0, right);
-  const int bytes = size_of(type);
-  if (std::memcmp(y + at * bytes, expected, static_cast<std::size_t>(bytes)) == 0) return true;
-  return std::isnan(right) && std::isnan(load_element(type, y, at));
-}
-
 Verification check_dequantize(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y) {
   const Problem& p = data.problem();
   const std::int64_t row = row_bytes(p.type, p.k);
@@ -174,101 +174,6 @@ Verification check_dequantize(const BenchData& data, const Reference& reference,
   v.reason = std::to_string(wrong) + " of " + std::to_string(v.compared) + " weights differ, the first at n=" + std::to_string(n) +
              " k=" + std::to_string(k) + ": found " + number(load_element(p.y_type, y.data(), n * data.ldy() + k)) + ", needed " +
              number(values[static_cast<std::size_t>(k)] * data.scale_of(0));
-  return v;
-}
-
-// Exact outputs of matmul_int8_rows and w4a4: all rows of X by all or by sampled rows of W.
-Reference integer_outputs(const BenchData& data, double full_limit) {
-  const Problem& p = data.problem();
-  Reference reference;
-  if (is_empty(p)) return reference;
-  const double per_row = static_cast<double>(p.m) * static_cast<double>(p.k);
-  reference.sampled = per_row * static_cast<double>(p.n) > full_limit;
-  const auto fitting = static_cast<std::int64_t>(kSampledProducts / per_row);
-  const std::int64_t count = reference.sampled ? std::clamp<std::int64_t>(fitting, 16, p.n) : p.n;
-  const auto ns = sample_indices(p.n, count, data.options().seed);
-  reference.outputs.resize(ns.size() * static_cast<std::size_t>(p.m));
-  const CodeOperands& codes = data.codes();
-  const float scale = codes.activation_scale * codes.weight_scale;
-  const std::int64_t row = row_bytes(p.type, p.k);
-  parallel_for(static_cast<std::int64_t>(ns.size()), [&](std::int64_t i) {
-    const std::int64_t n = ns[static_cast<std::size_t>(i)];
-    const float bias = p.bias ? load_element(p.y_type, data.bias().data(), n) : 0.0f;
-    for (std::int64_t m = 0; m < p.m; ++m) {
-      const std::byte *x = data.x().data() + m * data.ldx(), *w = data.weights().data() + n * row;
-      const float xs = codes.x_scales[static_cast<std::size_t>(m)], ws = codes.w_scales[static_cast<std::size_t>(n)];
-      const float* b = p.bias ? &bias : nullptr;
-      const float y = p.op == Op::w4a4
-                          ? w4a4_output(w4a4_sum(reinterpret_cast<const std::uint8_t*>(x), reinterpret_cast<const std::uint8_t*>(w), p.k,
-                                                 codes.x_codebook, codes.w_codebook),
-                                        xs, ws, scale, b, p.fused)
-                          : int8_product(reinterpret_cast<const std::int8_t*>(x), reinterpret_cast<const std::int8_t*>(w), p.k, xs, ws, b);
-      reference.outputs[static_cast<std::size_t>(i * p.m + m)] = {0, m, n, y, 0, 0};
-    }
-  });
-  return reference;
-}
-
-Verification wrong_output(std::int64_t wrong, std::int64_t compared, const std::string& first) {
-  Verification v;
-  v.compared = compared;
-  v.verdict = Verdict::wrong_output;
-  v.max_error = v.nmse = std::numeric_limits<double>::infinity();
-  v.reason = std::to_string(wrong) + " of " + std::to_string(compared) + " outputs differ, the first at " + first;
-  return v;
-}
-
-Verification check_integer(const BenchData& data, const Reference& reference, const std::vector<std::byte>& y) {
-  std::int64_t wrong = 0;
-  std::string first;
-  for (const auto& o : reference.outputs) {
-    const std::int64_t at = o.m * data.ldy() + o.n;
-    if (same_element(data.problem().y_type, y.data(), at, static_cast<float>(o.value))) continue;
-    if (wrong++ == 0)
-      first = place(o, data) + ": found " + number(load_element(data.problem().y_type, y.data(), at)) + ", needed " + number(o.value) +
-              " rounded to " + std::string(to_string(data.problem().y_type));
-  }
-  const auto compared = static_cast<std::int64_t>(reference.outputs.size());
-  if (wrong > 0) return wrong_output(wrong, compared, first);
-  Verification v;
-  v.compared = compared;
-  return v;
-}
-
-// What row m of codes has to be, byte by byte; returns the f32 beside it.
-float expected_codes(const BenchData& data, std::int64_t m, std::vector<std::int8_t>& codes) {
-  const Problem& p = data.problem();
-  const std::byte* x = data.x().data() + m * data.ldx() * size_of(p.x_type);
-  if (p.op == Op::quantize_rows_int8) return quantize_row_int8(p.x_type, x, p.k, codes.data());
-  const CodeOperands& o = data.codes();
-  return rpbh_quantize_row(p.x_type, x, p.block, {o.permutation, o.signs, o.boundaries, o.x_codebook, o.epsilon}, codes.data());
-}
-
-// Codes, and the scales beside them.
-Verification check_codes(const BenchData& data, const std::vector<std::byte>& y, const std::vector<float>& scales) {
-  const Problem& p = data.problem();
-  const std::int64_t columns = data.y_columns();
-  std::int64_t wrong = 0;
-  std::string first;
-  std::vector<std::int8_t> codes(static_cast<std::size_t>(columns));
-  for (std::int64_t m = 0; m < p.m; ++m) {
-    const float scale = expected_codes(data, m, codes);
-    if (std::memcmp(&scale, &scales[static_cast<std::size_t>(m)], sizeof scale) != 0 && wrong++ == 0)
-      first =
-          "the scale of m=" + std::to_string(m) + ": found " + number(scales[static_cast<std::size_t>(m)]) + ", needed " + number(scale);
-    for (std::int64_t column = 0; column < columns; ++column) {
-      const auto found = static_cast<std::int8_t>(y[static_cast<std::size_t>(m * data.ldy() + column)]);
-      if (found == codes[static_cast<std::size_t>(column)] || wrong++ > 0) continue;
-      first = "m=" + std::to_string(m) + " column=" + std::to_string(column) + ": found " + std::to_string(found) + ", needed " +
-              std::to_string(codes[static_cast<std::size_t>(column)]);
-    }
-    for (std::int64_t column = columns; column < data.ldy() && m + 1 < p.m; ++column)
-      if (y[static_cast<std::size_t>(m * data.ldy() + column)] != std::byte{kPoisonByte})
-        return failure(Verdict::out_of_bounds_write, "the gap after row " + std::to_string(m) + " of the output was written");
-  }
-  if (wrong > 0) return wrong_output(wrong, p.m * (columns + 1), first);
-  Verification v;
-  v.compared = p.m * (columns + 1);
   return v;
 }
 
