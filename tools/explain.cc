@@ -167,10 +167,17 @@ void print_explanation(const Explanation& e, const Place& place, int columns) {
     line("kernel", e.key.substr(0, 12) + (e.stored ? ", in the store" : ", compiled when it is first needed"));
   line("measured", fmt::format("{} candidates on this kind of device", e.measured));
   Table table({{"family"}, {"candidates", Table::Align::right}, {"of", Table::Align::right}, {"why not", Table::Align::left, true}});
-  for (const auto& f : e.families)
+  std::vector<std::string> others;
+  for (const auto& f : e.families) {
+    if (f.refusal.starts_with("op is ")) {
+      others.push_back(f.name);
+      continue;
+    }
     table.add({f.name, f.refusal.empty() ? std::to_string(f.candidates) : "-", f.refusal.empty() ? std::to_string(f.combinations) : "-",
                f.refusal});
+  }
   fmt::print("\n{}", table.render(columns));
+  fmt::print("of other ops: {}\n", fmt::join(others, ", "));
 }
 
 int run_explain(const Environment& environment, const Options& options) {

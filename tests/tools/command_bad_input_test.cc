@@ -143,6 +143,7 @@ TEST_F(BadInput, WinnersThatAreNotKept) {
 
 TEST_F(BadInput, ProblemsThatAreNone) {
   expect_refused("explain mul_mat q4_0 m=1 n=64 k=33 --arch sm_90a", 2, "33");
+  expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 --arch sm_60", 2, "from sm_75 on");
   expect_refused("explain mul_mat q9_9 m=1 n=64 k=32 --arch sm_90a", 2, "q9_9");
   expect_refused("explain '{\"op\":\"mul_mat\"}' --arch sm_90a", 2, "type");
   expect_refused("explain '[{...}]' --arch sm_90a", 2, "not JSON: at byte 2 found \"...}]\", needed an array of problems");
