@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Registers, shared memory and spills of every family's default kernels: each weight type, op and architecture, compiled without a GPU.
 
-    resource_table.py [--quern build/release/quern] [--types q4_0,q4_k] [--arch sm_80,sm_90a] [--json FILE] > table.md
+    resource_table.py [--quern build/release/quern] [--types q4_0,q4_k] [--ops w4a4] [--arch sm_80,sm_90a] [--json FILE] > table.md
 
 One row per op, family and architecture: the least and the most over the types. All types on all architectures are about 3000 kernels, half
 an hour of two cores. Exits 1 when a kernel did not compile.
@@ -31,14 +31,16 @@ def problems(types):
     codes = {"type": "i8", "k": k}
     listed += [dict(codes, op="matmul_int8_rows", n=n, m=m, y_dtype="bf16") for m in (1, 8, 64)]
     listed += [dict(codes, op="quantize_rows_int8", m=8, x_dtype="bf16")]
-    return listed + [dict(codes, op="rpbh_quantize", type=t, m=8, x_dtype="bf16", block=128) for t in ("i8", "code4")]
+    listed += [dict(codes, op="rpbh_quantize", type=t, m=8, x_dtype="bf16", block=128) for t in ("i8", "code4")]
+    return listed + [dict(codes, op="w4a4", type="code4", n=n, m=m, y_dtype="bf16") for m in (1, 8, 64)]
 
 
 def compile_all(options):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "problems.json")
         with open(path, "w") as file:
-            json.dump(problems(options.types.split(",")), file)
+            wanted = options.ops.split(",") if options.ops else []
+            json.dump([p for p in problems(options.types.split(",")) if not wanted or p["op"] in wanted], file)
         command = [options.quern, "compile", path, "--arch", options.arch, "--every-family", "--json"]
         environment = dict(os.environ, QUERN_CACHE_DIR=os.path.join(folder, "store"))
         run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
@@ -56,6 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quern", default="build/release/quern")
     parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--ops", help="only these; default: all")
     parser.add_argument("--arch", default=",".join(ARCHITECTURES))
     parser.add_argument("--json", help="write every kernel's figures to this file")
     options = parser.parse_args()
