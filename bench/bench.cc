@@ -40,6 +40,11 @@ Choice best_of(const Family& family, const ContextParts& parts, const Problem& p
 std::vector<Choice> choices(const BenchParts& parts, const Problem& problem, const Config& fallback) {
   const ContextParts& live = parts_of(*parts.context);
   std::vector<Choice> all;
+  for (const Config& given : parts.configs) {
+    const Family* family = find_family(given.family);
+    const bool supported = family != nullptr && family->supports(problem, parts.context->target());
+    all.push_back({supported ? family->space(problem, parts.context->target()).completed(given) : given, Provenance::exact});
+  }
   if (parts.every_family)
     for (const Family* family : families_for(problem, parts.context->target()))
       all.push_back(best_of(*family, live, problem, parts.context->target()));

@@ -19,7 +19,8 @@ namespace quern::bench {
 
 struct Row {
   Problem problem;
-  Config config;  // what the store answers for this problem; with every family: the family's best there, else its default
+  // What the store answers for this problem; with every family: the family's best there, else its default; or what the caller gave.
+  Config config;
   Provenance provenance = Provenance::fallback;
   Verdict verdict = Verdict::ok;  // of `config`, verified in this run; the times are 0 unless it is ok
   std::string reason;             // empty when ok
@@ -45,6 +46,7 @@ struct BenchParts {
   const Context* context = nullptr;
   const Cublas* cublas = nullptr;  // null: not measured
   bool every_family = false;       // a row per family that supports the problem
+  std::vector<Config> configs;     // a row for each of these instead, what they leave out as in the family's default
 };
 
 // What makes the codes that X of a product of codes is: the same rows and columns, of bf16. Requires has_code_input(product.op).

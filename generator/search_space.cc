@@ -29,6 +29,16 @@ void DefaultChooser::wish(std::string_view name, std::int64_t value) {
 
 Config SearchSpace::default_config() const { return config_of_defaults(family_, parameters_); }
 
+Config SearchSpace::completed(const Config& config) const {
+  Config result = default_config();
+  for (const auto& given : config.values) {
+    const auto at = std::find_if(result.values.begin(), result.values.end(), [&](const auto& v) { return v.name == given.name; });
+    if (at == result.values.end()) return config;
+    at->value = given.value;
+  }
+  return result;
+}
+
 Status SearchSpace::check(const Config& config) const {
   auto fail = [&](const std::string& what) { return Error{ErrorCode::kInvalidArgument, "config " + to_string(config) + ": " + what, {}}; };
   if (config.family != family_) return fail("family is '" + config.family + "', needed '" + family_ + "'");

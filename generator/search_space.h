@@ -48,6 +48,8 @@ class SearchSpace {
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
   Config default_config() const;
+  // Parameters that `config` does not give have the default's values; what else is wrong with it check() says.
+  Config completed(const Config& config) const;
   // Ok, or kInvalidArgument: unknown, missing or extra parameter, value not offered, constraint broken.
   Status check(const Config& config) const;
   // All valid configs in lexicographic order of the parameters' values; the same order on every machine.

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "bench/launch_cost.h"
+#include "generator/family.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/json_output.h"
@@ -31,6 +32,7 @@ struct Options {
   std::vector<std::int64_t> ms;
   std::string accuracy, y_dtype;
   bool every_family = false;
+  std::vector<std::string> configs;
   bool json = false;
 };
 
@@ -68,6 +70,17 @@ Problem integer_problem(Problem p) {
   const Problem quantizer = bench::quantizer_of({.op = p.op == Op::rpbh_quantize ? Op::w4a4 : Op::matmul_int8_rows, .m = p.m, .k = p.k});
   p.n = 0, p.block = quantizer.block;
   return p;
+}
+
+Result<std::vector<Config>> parse_configs(const std::vector<std::string>& texts) {
+  std::vector<Config> configs;
+  for (const auto& text : texts) {
+    QUERN_ASSIGN(Config config, parse_config(text));
+    if (find_family(config.family) == nullptr)
+      return Error{ErrorCode::kInvalidArgument, "--config '" + text + "': no family is called '" + config.family + "'", {}};
+    configs.push_back(std::move(config));
+  }
+  return configs;
 }
 
 Result<std::vector<Problem>> make_problems(const Options& options, bool host) {
@@ -253,6 +266,9 @@ int run_bench(const Environment& environment, const Options& options) {
   const bool host = context->target().kind == Target::Kind::host;
   const auto problems = make_problems(options, host);
   if (!problems) return fail(problems.error());
+  const auto configs = parse_configs(options.configs);
+  if (!configs) return fail(configs.error());
+  const bool by_family = options.every_family || !options.configs.empty();
   const ContextParts& live = parts_of(*context);
   if (!live.compiler) return fail(live.compiler_missing);
 
@@ -260,9 +276,12 @@ int run_bench(const Environment& environment, const Options& options) {
   if (!host && !cublas) fmt::print(stderr, "bench: bf16 is not measured: {}\n", cublas.error().message);
   Workbench workbench(
       {.device = live.device.get(), .compiler = live.compiler.get(), .store = live.store.get(), .render = live.kernels.render});
-  const auto rows = measure_rows(
-      environment, *problems,
-      {.measurer = &workbench, .context = &*context, .cublas = cublas ? &*cublas : nullptr, .every_family = options.every_family});
+  const auto rows = measure_rows(environment, *problems,
+                                 {.measurer = &workbench,
+                                  .context = &*context,
+                                  .cublas = cublas ? &*cublas : nullptr,
+                                  .every_family = options.every_family,
+                                  .configs = *configs});
   if (!rows) return fail(rows.error());
 
   LaunchFigures launch;
@@ -271,11 +290,11 @@ int run_bench(const Environment& environment, const Options& options) {
   if (rows->front().verdict == Verdict::ok) launch.first = first_launch_elsewhere(environment, context->device_spec(), problems->front());
 
   if (options.json) {
-    print_rows_json(*rows, options.every_family, launch, *context, cublas ? cublas->location() : "");
+    print_rows_json(*rows, by_family, launch, *context, cublas ? cublas->location() : "");
   } else {
     fmt::print("{}\n", to_string(context->device()));
     if (host) fmt::print("times are this machine's CPU: they compare kernels here and say nothing about a GPU\n");
-    print_rows(*rows, options.every_family, environment.columns);
+    print_rows(*rows, by_family, environment.columns);
     print_launch(launch);
   }
   for (const auto& r : *rows)
@@ -327,7 +346,10 @@ void add_bench(CLI::App& app, Session& session) {
   sub->add_option("--class", options->accuracy, "Accuracy class")->check(CLI::IsMember(accuracy_names()));
   sub->add_option("--y-dtype", options->y_dtype, "Element type of Y (default: f32; of the integer ops bf16)")
       ->check(CLI::IsMember(dtype_names()));
-  sub->add_flag("--every-family", options->every_family, "A row per family that supports the problem, each with its best config");
+  auto* every =
+      sub->add_flag("--every-family", options->every_family, "A row per family that supports the problem, each with its best config");
+  sub->add_option("--config", options->configs, "This config, e.g. gemm:stages=3, the rest as in its family's default; may be repeated")
+      ->excludes(every);
   sub->add_flag("--json", options->json, "One JSON object on stdout");
   sub->callback([&session, options] { session.exit_code = run_bench(session.environment, *options); });
   add_first_launch(app, session);

@@ -264,5 +264,26 @@ TEST_F(CommandTest, BenchShowsEveryFamilyWithItsBestConfig) {
   }
 }
 
+// What a config leaves out is the family's default's; one that cannot be is a row that says why.
+TEST_F(CommandTest, BenchTimesTheConfigsItIsGiven) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const Outcome run = quern(
+      "bench --device host --type q8_0 --shape 32,64 --m 1 --config generic --config generic:threads=64 --config generic:threads=65 "
+      "--json");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_NE(run.err.find("threads is 65"), std::string::npos) << run.err;
+  const Json rows = object_of(run)["rows"];
+  ASSERT_EQ(rows.size(), 3u);
+  const Json explained = object_of(quern("explain mul_mat q8_0 n=32 k=64 m=1 --device host --json"));
+  EXPECT_NE(rows[0]["config"], "generic");
+  EXPECT_EQ(rows[0]["verdict"], "ok");
+  EXPECT_EQ(rows[0]["default_config"], explained["config"]);
+  EXPECT_EQ(rows[1]["config"], "generic:threads=64");
+  EXPECT_EQ(rows[1]["verdict"], "ok");
+  EXPECT_EQ(rows[2]["verdict"], "rejected");
+  EXPECT_EQ(quern("bench --device host --config no_such:threads=1").exit_code, 2);
+  EXPECT_EQ(quern("bench --device host --config generic --every-family").exit_code, 2);
+}
+
 }  // namespace
 }  // namespace quern::tools
