@@ -92,6 +92,7 @@ inline std::string check_dot(const CodeDotGeometry& g, const Problem& p, int lea
 // On tensor cores.
 inline Status supports_code_mma(std::string_view family, const Problem& p, const Target& target, bool tensor_cores) {
   if (!tensor_cores) return unsupported(family, "target is " + to_string(target) + ", needed sm_80 or later for mma m16n8k32");
+  if (p.n > 2147483647LL) return unsupported(family, "n is " + std::to_string(p.n) + ", needed at most 2147483647");
   return supports_grid(family, (p.m / 8 + 1) * (p.n / 16 + 1));
 }
 
@@ -166,12 +167,16 @@ inline std::string check_mma(const CodeMmaGeometry& g, const Problem& p, int mos
     return "frags_n * frags_m is " + std::to_string(g.frags_n * g.frags_m) + ", needed at most " + std::to_string(most_fragments);
   if (g.frags_m > 1 && g.tile_m() >= 2 * p.m) return "8 * frags_m is " + std::to_string(g.tile_m()) + ", needed less than twice m";
   if (g.stages > 1 && !g.staged()) return "stages is " + std::to_string(g.stages) + ", needed 1 where X is not staged";
+  // Rows of W that are no whole chunks begin at addresses that are no multiples of 16.
+  if (g.stages > 1 && g.row_bytes % kChunkBytes != 0)
+    return "stages is " + std::to_string(g.stages) + ", needed 1 where a row of W has " + std::to_string(g.row_bytes) + " bytes";
   if (g.stages > 1 && p.k_major) return "stages is " + std::to_string(g.stages) + ", needed 1 where W is k-major";
   if (g.passes > 1 && !g.staged()) return "passes is " + std::to_string(g.passes) + ", needed 1 where X is not staged";
-  if (g.passes > 1 && g.blocks_n() < 4) return "passes is " + std::to_string(g.passes) + ", needed a grid of at least 4 blocks";
+  if (g.passes > 1 && g.blocks_n() < 4) return "passes is " + std::to_string(g.passes) + ", needed at least 4 blocks along n";
   if (g.stages > 1 && g.stages > g.passes * g.iterations() + 1)
     return "stages is " + std::to_string(g.stages) + ", needed at most one more than a warp's " +
            std::to_string(g.passes * g.iterations()) + " steps";
+  if (g.halves != 0 && p.k_major) return "halves is 1, needed 0 where W is k-major";
   if (g.halves != 0 && g.frags_n * g.frags_m > 4)
     return "halves is 1, needed frags_n * frags_m of at most 4: two planes take twice the sums";
   return check_shared(g.shared_bytes(), shared_limit);

@@ -267,7 +267,7 @@ class CaseList {
     p.k_major = op == Op::w4a4 && turn % 5 >= 3;
     c.data.seed = options_.seed + turn;
     c.data.offset = kOffsets[turn / 3 % 3];
-    c.data.sorted_codebooks = op == Op::w4a4 && turn % 2 == 1;
+    c.data.sorted_codebooks = op == Op::w4a4 && turn / 2 % 2 == 0;
     if (turn % 4 == 3) c.data.x_gap = c.data.y_gap = c.data.w_gap = kGap;
     return c;
   }
@@ -279,10 +279,19 @@ class CaseList {
   void add_integer_configs(const Family& family, SweepCase c) {
     c.data.offset = 0;
     if (!family.supports(c.problem, target_)) return;
-    for (Config& config : covering_configs(family.space(c.problem, target_))) {
+    const SearchSpace space = family.space(c.problem, target_);
+    for (Config& config : covering_configs(space)) {
       cases_.push_back(c);
-      cases_.back().config = std::move(config);
-      cases_.back().data.sorted_codebooks = c.problem.op == Op::w4a4 && cases_.size() % 2 == 1;
+      cases_.back().config = config;
+      // How a codebook with a sign per half is looked up is a second kernel within the first: each config of it meets both.
+      const auto halves = std::find_if(config.values.begin(), config.values.end(), [](const auto& v) { return v.name == "halves"; });
+      if (halves == config.values.end()) continue;
+      halves->value = 1;
+      if (!space.check(config)) continue;
+      c.data.sorted_codebooks = true;
+      cases_.push_back(c);
+      cases_.back().config = config;
+      c.data.sorted_codebooks = false;
     }
   }
 

@@ -1,7 +1,7 @@
 // Rows of codes times rows of codes on tensor cores (mma m16n8k32). The sum is exact, so that its order is free: lane 4g+t loads 16
 // neighbouring bytes of each of its rows, where the instruction's own order would be 4 bytes at a time, and W and X are permuted alike. A
-// block stages its rows of X as codes in shared memory, as long as they fit; where there are many they come from global memory, and a
-// block's warps share them in L1.
+// block stages its rows of X as codes in shared memory (`staged`), or they come from global memory, where they are many, and a block's
+// warps share them in L1.
 #pragma once
 
 #include "families/code_operands.cuh"
@@ -12,6 +12,7 @@ template <class Operands, class Epilogue, CodeMmaGeometry G>
 struct CodeMma {
   using Codes = typename Operands::Codes;
   static constexpr int kPieces = G.pieces;
+  static_assert(kPieces == Codes::kPieces);
   // Every step of every warp lies within the rows.
   static constexpr bool kWithin = G.row_bytes == G.iterations() * G.warps_k * G.segment_bytes();
   // Of one step, one or two times 64 bytes per row of W.
@@ -197,7 +198,6 @@ struct CodeMma {
   // registers than all the rest (233 where 175 do).
   template <int kAlign>
   struct RegisterFeed {
-    static constexpr int kUnroll = 1;  // unrolled, the bodies for odd addresses spill
     Cursor cursor;
     Step next;
     QUERN_FN RegisterFeed(const KernelArgs& args, const Place& at) : cursor(args, at) {
@@ -221,8 +221,8 @@ struct CodeMma {
   // read of 29 MB takes 9.0 us with 64 KB, 9.9 with 32, 12.0 with 16), with more what was asked for first comes among what was asked for
   // last, and products wait (192 KB: 14.3 us where 64 take 11.1). Rows of W lie side by side: strides are constants.
   struct SharedFeed {
-    static constexpr int kUnroll = 1;
-    static constexpr int kLine = G.segment_bytes() / kChunkBytes, kRows = kWarpLanes / kLine;  // that lanes side by side copy at once
+    static constexpr int kLine = 8, kRows = kWarpLanes / kLine;  // chunks of a line; rows that lanes side by side copy at once
+    static_assert(G.stages == 1 || G.segment_bytes() == kLine * kChunkBytes);
     static constexpr int kCopies = 16 * G.frags_n / kRows, kSlot = kCopies * kWarpLanes, kRing = G.stages * kSlot;
     static constexpr int kStepBytes = G.warps_k * G.segment_bytes(), kFirst = G.stages < 3 ? 1 : 2;
     static constexpr i64 kRowsBytes = static_cast<i64>(kRows) * G.row_bytes;
@@ -247,7 +247,7 @@ struct CodeMma {
     QUERN_FN void fill() {
       for (int s = kFirst; s < G.stages - 1; ++s) copy();
     }
-    static QUERN_FN int place(int row, int chunk) { return row * kLine + (kLine == 8 ? chunk ^ (row % 2 * 4) : chunk); }
+    static QUERN_FN int place(int row, int chunk) { return row * kLine + (chunk ^ (row % 2 * 4)); }
     // What lies past the last row or a row's end is zeros.
     QUERN_FN void copy() {
       if (tiles > 0) {
@@ -287,7 +287,7 @@ struct CodeMma {
     Sums<Planes> sum = {};
     QUERN_UNROLL_BY(1)
     for (int pass = 0; pass < at.passes; ++pass) {
-      QUERN_UNROLL_BY((Feed::kUnroll))
+      QUERN_UNROLL_BY(1)  // unrolled, the bodies for odd addresses spill
       for (int i = 0; i < G.iterations(); ++i) {
         Step step;
         feed.take(step, args);
@@ -298,6 +298,18 @@ struct CodeMma {
     }
   }
 
+  template <bool kAligned, class Feed>
+  static QUERN_FN void multiply_planes(Feed& feed, const Codes& codes, const KernelArgs& args, const Place& at) {
+    if constexpr (G.halves && kAligned) {
+      typename Operands::Halves halves;
+      if (decode::split_halves(halves.table, codes.w.table)) {
+        multiply_all(feed, halves, args, at);
+        return;
+      }
+    }
+    multiply_all(feed, OnePlane<Codes>{codes}, args, at);
+  }
+
   // `stage` has X on its way where it is staged.
   template <bool kAligned, class Feed, class Stage>
   static QUERN_FN void run_with(Stage& stage, const Codes& codes, const KernelArgs& args, const Place& at) {
@@ -305,15 +317,7 @@ struct CodeMma {
     if constexpr (G.warps_k > 1) Outputs::prefetch(args, at);
     if constexpr (G.staged()) stage.finish(reinterpret_cast<Chunk*>(ptx::shared_memory()), codes, args, at.m0);
     feed.fill();
-    bool done = false;
-    if constexpr (G.halves && kAligned) {
-      typename Operands::Halves halves;
-      if (decode::split_halves(halves.table, codes.w.table)) {
-        multiply_all(feed, halves, args, at);
-        done = true;
-      }
-    }
-    if (!done) multiply_all(feed, OnePlane<Codes>{codes}, args, at);
+    multiply_planes<kAligned>(feed, codes, args, at);
     if constexpr (G.warps_k > 1) Outputs::store(args, at);
   }
 

@@ -46,8 +46,9 @@ struct Int8Operands {
   }
 };
 
-// w4a4: W's indices looked up in registers; X as int8 codes, which the step before this one has made in the workspace. A k-major W is
-// gathered byte by byte: the lanes of a fragment read neighbouring bytes, so that whole sectors are used, once per tile of X's rows.
+// w4a4: W's indices looked up in registers; X, where it is not staged, as int8 codes, which the step before this one has made in the
+// workspace. A k-major W is gathered byte by byte: the lanes of a fragment read neighbouring bytes, so that whole sectors are used, once
+// per tile of X's rows.
 template <int kRowBytes, bool kKMajor, bool kMultiply>
 struct IndexOperands {
   using Codes = IndexCodes<RegisterCodebook<kMultiply>>;

@@ -74,8 +74,9 @@ struct ScatteredSums {
 };
 
 // Brings rows of X into shared memory as pieces of codes [m][which of a chunk][chunk], so that lanes with neighbouring chunks read
-// neighbouring pieces; kPitch chunks from row to row. Rows past the last one are zeros. What begins here comes before the loads of W and
-// what ends it after: behind those, 64 KB on every multiprocessor, a few rows of X came 2 us late, and in a kernel of 10.
+// neighbouring pieces; kPitch chunks from row to row. What rows past the last one hold counts for nothing. What begins here comes before
+// the loads of W and what ends it after: behind those, 64 KB on every multiprocessor, a few rows of X came 2 us late, and in a kernel
+// of 10.
 template <int kRowBytes, int kRows, int kPitch, int kThreads, class Codes>
 struct CodeStage {
   static constexpr int kChunks = static_cast<int>(ceil_div(kRowBytes, kChunkBytes)), kAll = kRows * kChunks;

@@ -325,7 +325,8 @@ template <class Out, OutProdTiles T, bool kScaled, int kFrags, int kColumns>
 QUERN_FN void store_out_prod(const f32 (&c)[kFrags][kColumns][4], const f32 (&scale)[kFrags][2], const KernelArgs& args,
                              const OutProdPlace& at, i64 m0, i64 k0) {
   OutProdWorkspace workspace{T, args.m, args.k, kScaled};
-  f32* partial = reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + workspace.partials()) + at.partial * (T.tile_m * T.tile_k);
+  i64 slot = T.split > 1 && at.partial >= 0 ? at.partial : 0;  // without partial sums there may be no workspace either
+  f32* partial = reinterpret_cast<f32*>(static_cast<u8*>(args.workspace) + workspace.partials()) + slot * (T.tile_m * T.tile_k);
   bool pairs = Out::pairs_are_wide(args);
   QUERN_UNROLL
   for (int f = 0; f < kFrags; ++f) QUERN_UNROLL
