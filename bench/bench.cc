@@ -13,6 +13,7 @@ namespace {
 struct Choice {
   Config config;
   Provenance provenance = Provenance::fallback;
+  std::size_t given = 0;
 };
 
 // What Context::plan would try first.
@@ -40,10 +41,11 @@ Choice best_of(const Family& family, const ContextParts& parts, const Problem& p
 std::vector<Choice> choices(const BenchParts& parts, const Problem& problem, const Config& fallback) {
   const ContextParts& live = parts_of(*parts.context);
   std::vector<Choice> all;
-  for (const Config& given : parts.configs) {
+  for (std::size_t i = 0; i < parts.configs.size(); ++i) {
+    const Config& given = parts.configs[i];
     const Family* family = find_family(given.family);
     const bool supported = family != nullptr && family->supports(problem, parts.context->target());
-    all.push_back({supported ? family->space(problem, parts.context->target()).completed(given) : given, Provenance::exact});
+    all.push_back({supported ? family->space(problem, parts.context->target()).completed(given) : given, Provenance::exact, i});
   }
   if (parts.every_family)
     for (const Family* family : families_for(problem, parts.context->target()))
@@ -94,6 +96,7 @@ Status measure_row(const BenchParts& parts, const Choice& choice, const MeasureS
   const ContextParts& live = parts_of(*parts.context);
   row.config = choice.config;
   row.provenance = choice.provenance;
+  row.given = choice.given;
   row.bytes = weight_bytes(row.problem);
   QUERN_ASSIGN(const Measurement measured, parts.measurer->measure(row.config, settings));
   row.verdict = measured.verdict;

@@ -21,6 +21,7 @@ struct Row {
   Problem problem;
   // What the store answers for this problem; with every family: the family's best there, else its default; or what the caller gave.
   Config config;
+  std::size_t given = 0;  // which of the caller's configs, where there are such
   Provenance provenance = Provenance::fallback;
   Verdict verdict = Verdict::ok;  // of `config`, verified in this run; the times are 0 unless it is ok
   std::string reason;             // empty when ok

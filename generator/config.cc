@@ -1,5 +1,6 @@
 #include "quern/config.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace quern {
@@ -21,7 +22,10 @@ Result<Config> parse_config(std::string_view text) {
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (equals == 0 || digits.empty() || error != std::errc{} || end != digits.data() + digits.size())
       return Error{ErrorCode::kInvalidArgument, "config: found '" + std::string(piece) + "', needed 'name=integer'", {}};
-    config.values.push_back({std::string(piece.substr(0, equals)), value});
+    std::string name(piece.substr(0, equals));
+    if (std::any_of(config.values.begin(), config.values.end(), [&](const auto& v) { return v.name == name; }))
+      return Error{ErrorCode::kInvalidArgument, "config: found '" + std::string(piece) + "', " + name + " is given already", {}};
+    config.values.push_back({std::move(name), value});
     if (comma == std::string_view::npos) return config;
     rest = rest.substr(comma + 1);
   }

@@ -30,10 +30,11 @@ std::vector<const Family*> families_for(const Problem& problem, const Target& ta
 
 Status supports(const Problem& problem, const Target& target) {
   QUERN_TRY(validate(problem));
-  std::string reasons;
+  std::string reasons;  // of the op's own families
   for (const Family* family : families()) {
     const auto status = family->supports(problem, target);
     if (status) return {};
+    if (status.error().message.starts_with(std::string(family->name()) + ": op is ")) continue;
     reasons += (reasons.empty() ? "" : "; ") + status.error().message;
   }
   return Error{ErrorCode::kUnsupported, to_string(problem) + ": no family supports it for " + to_string(target) + ": " + reasons, {}};

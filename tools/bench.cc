@@ -72,13 +72,36 @@ Problem integer_problem(Problem p) {
   return p;
 }
 
-Result<std::vector<Config>> parse_configs(const std::vector<std::string>& texts) {
+// What no problem could make right: a family or a parameter that there is not, a value that is not offered.
+Status check_config(const std::string& text, const Config& config, const std::vector<Problem>& problems, const Target& target) {
+  const auto refuse = [&](const std::string& what) { return Error{ErrorCode::kInvalidArgument, "--config '" + text + "': " + what, {}}; };
+  const Family* family = find_family(config.family);
+  if (family == nullptr) return refuse("no family is called '" + config.family + "'");
+  const auto problem = std::find_if(problems.begin(), problems.end(), [&](const Problem& p) { return bool(family->supports(p, target)); });
+  if (problem == problems.end()) return {};  // each row says why
+  const SearchSpace space = family->space(*problem, target);
+  for (const auto& given : config.values) {
+    const auto& all = space.parameters();
+    const auto parameter = std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == given.name; });
+    if (parameter == all.end()) {
+      std::vector<std::string> names;
+      for (const auto& p : all) names.push_back(p.name);
+      return refuse(fmt::format("{} has no parameter '{}', needed one of {}", config.family, given.name, fmt::join(names, ", ")));
+    }
+    if (std::find(parameter->values.begin(), parameter->values.end(), given.value) == parameter->values.end())
+      return refuse(fmt::format("{} is {}, needed one of {}", given.name, given.value, fmt::join(parameter->values, ", ")));
+  }
+  return {};
+}
+
+Result<std::vector<Config>> parse_configs(const std::vector<std::string>& texts, const std::vector<Problem>& problems,
+                                          const Target& target) {
   std::vector<Config> configs;
   for (const auto& text : texts) {
-    QUERN_ASSIGN(Config config, parse_config(text));
-    if (find_family(config.family) == nullptr)
-      return Error{ErrorCode::kInvalidArgument, "--config '" + text + "': no family is called '" + config.family + "'", {}};
-    configs.push_back(std::move(config));
+    auto config = parse_config(text);
+    if (!config) return Error{ErrorCode::kInvalidArgument, "--config '" + text + "': " + config.error().message, {}};
+    QUERN_TRY(check_config(text, *config, problems, target));
+    configs.push_back(std::move(*config));
   }
   return configs;
 }
@@ -131,12 +154,14 @@ std::optional<bench::FirstLaunch> first_launch_elsewhere(const Environment& envi
   return bench::FirstLaunch{.ms = answer.value("ms", 0.0), .compile_count = answer.value("compile_count", std::uint64_t{0})};
 }
 
-// How much longer than one row of X the same weights take: by the same family where each has rows of its own.
+// How much longer than one row of X the same weights take: by the same family, or by the same of the given configs, where each has rows of
+// its own.
 std::optional<double> over_one_row(const std::vector<bench::Row>& rows, const bench::Row& r, bool every_family) {
   Problem one = r.problem;
   one.m = 1;
   for (const auto& other : rows)
-    if (other.problem == one && other.us > 0 && r.us > 0 && r.problem.m > 1 && (!every_family || other.config.family == r.config.family))
+    if (other.problem == one && other.given == r.given && other.us > 0 && r.us > 0 && r.problem.m > 1 &&
+        (!every_family || other.config.family == r.config.family))
       return r.us / other.us;
   return std::nullopt;
 }
@@ -192,14 +217,14 @@ void print_rows_json(const std::vector<bench::Row>& rows, bool every_family, con
 }
 
 // Columns that no row fills are left out, where they are for some ops only.
-void print_rows(const std::vector<bench::Row>& rows, bool every_family, int columns) {
+void print_rows(const std::vector<bench::Row>& rows, bool every_family, const std::vector<std::string>& given, int columns) {
   using Align = Table::Align;
   const auto optional_us = [](const std::optional<double>& us) { return us ? human_us(*us) : std::string("-"); };
   const bool quantized = std::any_of(rows.begin(), rows.end(), [](const auto& r) { return has_code_input(r.problem.op); });
   const bool compared =
       std::any_of(rows.begin(), rows.end(), [&](const auto& r) { return over_one_row(rows, r, every_family).has_value(); });
   std::vector<Table::Column> titles{{"problem"}};
-  if (every_family) titles.push_back({"family"});
+  if (every_family) titles.push_back({given.empty() ? "family" : "given"});
   titles.push_back({"us", Align::right});
   if (compared) titles.push_back({"of m=1", Align::right});
   if (quantized) titles.insert(titles.end(), {{"quantize", Align::right}, {"sum", Align::right}});
@@ -209,7 +234,7 @@ void print_rows(const std::vector<bench::Row>& rows, bool every_family, int colu
   Table table(std::move(titles));
   for (const auto& r : rows) {
     std::vector<std::string> cells{short_text(r.problem)};
-    if (every_family) cells.push_back(r.config.family);
+    if (every_family) cells.push_back(given.empty() ? r.config.family : given[r.given]);
     if (r.verdict != Verdict::ok) {
       cells.resize(width - 1, "-");
       cells.push_back(std::string(to_string(r.verdict)) + ": " + r.reason);
@@ -266,7 +291,7 @@ int run_bench(const Environment& environment, const Options& options) {
   const bool host = context->target().kind == Target::Kind::host;
   const auto problems = make_problems(options, host);
   if (!problems) return fail(problems.error());
-  const auto configs = parse_configs(options.configs);
+  const auto configs = parse_configs(options.configs, *problems, context->target());
   if (!configs) return fail(configs.error());
   const bool by_family = options.every_family || !options.configs.empty();
   const ContextParts& live = parts_of(*context);
@@ -294,7 +319,7 @@ int run_bench(const Environment& environment, const Options& options) {
   } else {
     fmt::print("{}\n", to_string(context->device()));
     if (host) fmt::print("times are this machine's CPU: they compare kernels here and say nothing about a GPU\n");
-    print_rows(*rows, by_family, environment.columns);
+    print_rows(*rows, by_family, options.configs, environment.columns);
     print_launch(launch);
   }
   for (const auto& r : *rows)

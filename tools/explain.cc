@@ -113,7 +113,7 @@ Result<Explanation> explain(const Problem& problem, const Place& place, cache::S
     e.measured = store.measurements({to_string(problem), to_string(*place.device), kGeneratorVersion}).size();
   }
   if (e.chosen.config.family.empty())  // default_config where no family answers
-    return Error{ErrorCode::kUnsupported, to_string(problem) + ": no family supports it for " + to_string(place.target), {}};
+    return supports(problem, place.target).error();
   QUERN_ASSIGN(const KernelSource source, render(problem, place.target, e.chosen.config));
   e.accuracy = source.accuracy;
   for (const auto& step : source.steps) e.entries.push_back(step.entry);

@@ -267,11 +267,10 @@ TEST_F(CommandTest, BenchShowsEveryFamilyWithItsBestConfig) {
 // What a config leaves out is the family's default's; one that cannot be is a row that says why.
 TEST_F(CommandTest, BenchTimesTheConfigsItIsGiven) {
   if (!works("host")) GTEST_SKIP() << "no host target here";
-  const Outcome run = quern(
-      "bench --device host --type q8_0 --shape 32,64 --m 1 --config generic --config generic:threads=64 --config generic:threads=65 "
-      "--json");
+  const Outcome run =
+      quern("bench --device host --type q8_0 --shape 32,64 --m 1 --config generic --config generic:threads=64 --config int8_dot --json");
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_NE(run.err.find("threads is 65"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("needed matmul_int8_rows"), std::string::npos) << run.err;
   const Json rows = object_of(run)["rows"];
   ASSERT_EQ(rows.size(), 3u);
   const Json explained = object_of(quern("explain mul_mat q8_0 n=32 k=64 m=1 --device host --json"));
@@ -281,7 +280,17 @@ TEST_F(CommandTest, BenchTimesTheConfigsItIsGiven) {
   EXPECT_EQ(rows[1]["config"], "generic:threads=64");
   EXPECT_EQ(rows[1]["verdict"], "ok");
   EXPECT_EQ(rows[2]["verdict"], "rejected");
-  EXPECT_EQ(quern("bench --device host --config no_such:threads=1").exit_code, 2);
+  for (const char* bad : {"no_such:threads=1", "generic:threads=65", "generic:thraeds=64", "generic:threads=64,threads=64", "generic:"}) {
+    const Outcome refused = quern(std::string("bench --device host --type q8_0 --shape 32,64 --config ") + bad);
+    EXPECT_EQ(refused.exit_code, 2) << bad;
+    EXPECT_NE(refused.err.find(std::string("--config '") + bad + "'"), std::string::npos) << refused.err;
+  }
+  // Over one row of X by the same config, not by the first of its family.
+  const Json two =
+      object_of(quern("bench --device host --type q8_0 --shape 32,64 --m 1,8 --config generic:threads=64 --config generic --json"))["rows"];
+  ASSERT_EQ(two.size(), 4u);
+  for (const std::size_t i : {2, 3})
+    EXPECT_DOUBLE_EQ(two[i]["over_m1"].get<double>(), two[i]["us"].get<double>() / two[i - 2]["us"].get<double>());
   EXPECT_EQ(quern("bench --device host --config generic --every-family").exit_code, 2);
 }
 
