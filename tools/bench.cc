@@ -255,7 +255,8 @@ void print_rows(const std::vector<bench::Row>& rows, bool every_family, const st
   fmt::print("{}", table.render(columns));
   fmt::print(
       "us: whole op, weights rotating; warm: weights in the L2; read: plain read of the weights' bytes; bf16: cuBLAS on dense weights\n"
-      "cast: dequantize to f32, then cuBLAS in TF32; extra: workspace\n");
+      "cast: dequantize to f32, then cuBLAS in TF32; extra: workspace; default: the op's default config, timed beside each row; ?: "
+      "scattered\n");
   if (quantized) fmt::print("X is given as codes; quantize: making them of bf16 rows, alone; sum: us + quantize\n");
 }
 
