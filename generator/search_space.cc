@@ -39,21 +39,32 @@ Config SearchSpace::completed(const Config& config) const {
   return result;
 }
 
+Status SearchSpace::check_given(const Config& config) const {
+  auto fail = [&](const std::string& what) { return Error{ErrorCode::kInvalidArgument, "config " + to_string(config) + ": " + what, {}}; };
+  auto add = [](std::string& list, const std::string& one) { list += (list.empty() ? "" : ", ") + one; };
+  for (const auto& v : config.values) {
+    const auto p = std::find_if(parameters_.begin(), parameters_.end(), [&](const Parameter& one) { return one.name == v.name; });
+    std::string offered;
+    if (p == parameters_.end()) {
+      for (const auto& one : parameters_) add(offered, one.name);
+      return fail(family_ + " has no parameter '" + v.name + "', needed one of " + offered);
+    }
+    if (std::find(p->values.begin(), p->values.end(), v.value) != p->values.end()) continue;
+    for (auto o : p->values) add(offered, std::to_string(o));
+    return fail(v.name + " is " + std::to_string(v.value) + ", needed one of " + offered);
+  }
+  return {};
+}
+
 Status SearchSpace::check(const Config& config) const {
   auto fail = [&](const std::string& what) { return Error{ErrorCode::kInvalidArgument, "config " + to_string(config) + ": " + what, {}}; };
   if (config.family != family_) return fail("family is '" + config.family + "', needed '" + family_ + "'");
   if (config.values.size() != parameters_.size())
     return fail("has " + std::to_string(config.values.size()) + " parameters, needed " + std::to_string(parameters_.size()));
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const auto& p = parameters_[i];
-    const auto& v = config.values[i];
-    if (v.name != p.name) return fail("parameter " + std::to_string(i) + " is '" + v.name + "', needed '" + p.name + "'");
-    if (std::find(p.values.begin(), p.values.end(), v.value) == p.values.end()) {
-      std::string offered;
-      for (auto o : p.values) offered += (offered.empty() ? "" : ", ") + std::to_string(o);
-      return fail(p.name + " is " + std::to_string(v.value) + ", needed one of " + offered);
-    }
-  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (config.values[i].name != parameters_[i].name)
+      return fail("parameter " + std::to_string(i) + " is '" + config.values[i].name + "', needed '" + parameters_[i].name + "'");
+  QUERN_TRY(check_given(config));
   for (const auto& constraint : constraints_)
     if (std::string reason = constraint(config); !reason.empty()) return fail(reason);
   return {};

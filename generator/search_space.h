@@ -48,6 +48,8 @@ class SearchSpace {
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
   Config default_config() const;
+  // Of the parameters that `config` gives: kInvalidArgument for one that there is not or a value that is not offered.
+  Status check_given(const Config& config) const;
   // Parameters that `config` does not give have the default's values; what else is wrong with it check() says.
   Config completed(const Config& config) const;
   // Ok, or kInvalidArgument: unknown, missing or extra parameter, value not offered, constraint broken.

@@ -72,35 +72,20 @@ Problem integer_problem(Problem p) {
   return p;
 }
 
-// What no problem could make right: a family or a parameter that there is not, a value that is not offered.
-Status check_config(const std::string& text, const Config& config, const std::vector<Problem>& problems, const Target& target) {
-  const auto refuse = [&](const std::string& what) { return Error{ErrorCode::kInvalidArgument, "--config '" + text + "': " + what, {}}; };
-  const Family* family = find_family(config.family);
-  if (family == nullptr) return refuse("no family is called '" + config.family + "'");
-  const auto problem = std::find_if(problems.begin(), problems.end(), [&](const Problem& p) { return bool(family->supports(p, target)); });
-  if (problem == problems.end()) return {};  // each row says why
-  const SearchSpace space = family->space(*problem, target);
-  for (const auto& given : config.values) {
-    const auto& all = space.parameters();
-    const auto parameter = std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == given.name; });
-    if (parameter == all.end()) {
-      std::vector<std::string> names;
-      for (const auto& p : all) names.push_back(p.name);
-      return refuse(fmt::format("{} has no parameter '{}', needed one of {}", config.family, given.name, fmt::join(names, ", ")));
-    }
-    if (std::find(parameter->values.begin(), parameter->values.end(), given.value) == parameter->values.end())
-      return refuse(fmt::format("{} is {}, needed one of {}", given.name, given.value, fmt::join(parameter->values, ", ")));
-  }
-  return {};
-}
-
+// What no problem could make right is refused: a family or a parameter that there is not, a value that is not offered.
 Result<std::vector<Config>> parse_configs(const std::vector<std::string>& texts, const std::vector<Problem>& problems,
                                           const Target& target) {
   std::vector<Config> configs;
   for (const auto& text : texts) {
+    const auto refuse = [&](const std::string& what) { return Error{ErrorCode::kInvalidArgument, "--config '" + text + "': " + what, {}}; };
     auto config = parse_config(text);
-    if (!config) return Error{ErrorCode::kInvalidArgument, "--config '" + text + "': " + config.error().message, {}};
-    QUERN_TRY(check_config(text, *config, problems, target));
+    if (!config) return refuse(config.error().message);
+    const Family* family = find_family(config->family);
+    if (family == nullptr) return refuse("no family is called '" + config->family + "'");
+    const auto problem =
+        std::find_if(problems.begin(), problems.end(), [&](const Problem& p) { return bool(family->supports(p, target)); });
+    if (problem != problems.end())  // else each row says why
+      if (const auto given = family->space(*problem, target).check_given(*config); !given) return refuse(given.error().message);
     configs.push_back(std::move(*config));
   }
   return configs;

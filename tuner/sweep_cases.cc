@@ -283,7 +283,7 @@ class CaseList {
     for (Config& config : covering_configs(space)) {
       cases_.push_back(c);
       cases_.back().config = config;
-      // How a codebook with a sign per half is looked up is a second kernel within the first: each config of it meets both.
+      // How a codebook with a sign per half is looked up is a second kernel within the first: each config is checked with it, too.
       const auto halves = std::find_if(config.values.begin(), config.values.end(), [](const auto& v) { return v.name == "halves"; });
       if (halves == config.values.end()) continue;
       halves->value = 1;

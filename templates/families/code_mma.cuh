@@ -143,39 +143,31 @@ struct CodeMma {
     }
   }
 
-  // Adds up what the warps of each tile left, whole numbers in any order. Where a warp has a tile to itself it has stored its sums.
-  struct Outputs {
-    static constexpr int kRows = 16 * G.frags_n, kTile = kRows * G.columns();  // of a warp's tile
-    struct Which {
-      i64 m, n;
-      const i32* part;
-    };
-    static QUERN_FN Which which(const Place& at, int i) {
+  // What the sums will be multiplied by is brought to L2 while they are made. A version that loaded it to registers that early, and
+  // differed in more, took 10.3 us where 10.0 had been measured.
+  static QUERN_FN void prefetch_epilogue(const KernelArgs& args, const Place& at) {
+    QUERN_UNROLL_BY(1)
+    for (int i = ptx::thread_x(); i < at.passes * G.tile_n(); i += G.threads()) {
+      i64 n = at.block_n0 + i / G.tile_n() * at.stride + i % G.tile_n();
+      if (n < args.n) Epilogue::prefetch(args, n);
+    }
+  }
+
+  // Adds up what the warps of each tile left, whole numbers in any order.
+  static QUERN_FN void add_parts(const KernelArgs& args, const Place& at) {
+    constexpr int kRows = 16 * G.frags_n, kTile = kRows * G.columns();  // of a warp's tile
+    const i32* parts = reinterpret_cast<const i32*>(ptx::shared_memory() + G.staged_bytes());
+    ptx::barrier();
+    for (int i = ptx::thread_x(); i < at.passes * G.warps * kTile; i += G.threads()) {
       int row = i % kRows, column = i % kTile / kRows, tile = i / kTile;  // tile: [pass][warp along N]
-      const i32* parts = reinterpret_cast<const i32*>(ptx::shared_memory() + G.staged_bytes());
-      return {at.m0 + column, at.block_n0 + tile / G.warps * at.stride + tile % G.warps * kRows + row,
-              parts + tile * G.warps_k * G.part_size() + column * G.part_pitch() + row};
+      const i32* part = parts + tile * G.warps_k * G.part_size() + column * G.part_pitch() + row;
+      i32 total = 0;
+      QUERN_UNROLL
+      for (int p = 0; p < G.warps_k; ++p) total += part[p * G.part_size()];
+      i64 m = at.m0 + column, n = at.block_n0 + tile / G.warps * at.stride + tile % G.warps * kRows + row;
+      if (n < args.n && m < args.m) Epilogue::store(args, m, n, total);
     }
-    // What the sums will be multiplied by is brought to L2 while they are made. Loaded to registers that early it held up what X waits for:
-    // 10.3 us where 10.0 had been measured.
-    static QUERN_FN void prefetch(const KernelArgs& args, const Place& at) {
-      QUERN_UNROLL_BY(1)
-      for (int i = ptx::thread_x(); i < at.passes * G.tile_n(); i += G.threads()) {
-        i64 n = at.block_n0 + i / G.tile_n() * at.stride + i % G.tile_n();
-        if (n < args.n) Epilogue::prefetch(args, n);
-      }
-    }
-    static QUERN_FN void store(const KernelArgs& args, const Place& at) {
-      ptx::barrier();
-      for (int i = ptx::thread_x(); i < at.passes * G.warps * kTile; i += G.threads()) {
-        Which one = which(at, i);
-        i32 total = 0;
-        QUERN_UNROLL
-        for (int p = 0; p < G.warps_k; ++p) total += one.part[p * G.part_size()];
-        if (one.n < args.n && one.m < args.m) Epilogue::store(args, one.m, one.n, total);
-      }
-    }
-  };
+  }
 
   // Goes along a warp's steps, one tile after the other.
   struct Cursor {
@@ -314,11 +306,11 @@ struct CodeMma {
   template <bool kAligned, class Feed, class Stage>
   static QUERN_FN void run_with(Stage& stage, const Codes& codes, const KernelArgs& args, const Place& at) {
     Feed feed(args, at);
-    if constexpr (G.warps_k > 1) Outputs::prefetch(args, at);
+    if constexpr (G.warps_k > 1) prefetch_epilogue(args, at);
     if constexpr (G.staged()) stage.finish(reinterpret_cast<Chunk*>(ptx::shared_memory()), codes, args, at.m0);
     feed.fill();
     multiply_planes<kAligned>(feed, codes, args, at);
-    if constexpr (G.warps_k > 1) Outputs::store(args, at);
+    if constexpr (G.warps_k > 1) add_parts(args, at);
   }
 
   template <int kAlign>
