@@ -115,6 +115,7 @@ Status measure_row(const BenchParts& parts, const Choice& choice, const MeasureS
   QUERN_TRY(time_beside_default(parts, settings, default_ok, row));
   if (row.bytes > 0) {
     QUERN_ASSIGN(row.read_ceiling_us, parts.measurer->read_ceiling(row.bytes));
+    QUERN_ASSIGN(row.plain_read_us, parts.measurer->plain_read(row.bytes));
   }
   QUERN_ASSIGN(const KernelSource source, live.kernels.render(row.problem, parts.context->target(), row.config));
   row.workspace_bytes = source.workspace_bytes;

@@ -13,7 +13,7 @@
 #include "quern/problem.h"
 #include "quern/result.h"
 #include "runtime/context_parts.h"
-#include "tuner/measurer.h"
+#include "tuner/workbench.h"
 
 namespace quern::bench {
 
@@ -33,6 +33,7 @@ struct Row {
   std::optional<double> default_us;       // timed side by side with `us`; absent when it failed
   std::int64_t bytes = 0;                 // of the weights; 0 for an op that has none
   std::optional<double> read_ceiling_us;  // fastest plain read of so many bytes; absent on the host and where there are none
+  std::optional<double> plain_read_us;    // the same, each read launched when the one before it has ended
   std::size_t workspace_bytes = 0;        // of `config`: all the memory it needs besides its operands
   std::optional<double> bf16_us;          // cuBLAS, mul_mat and out_prod; absent when not measured
   std::optional<double> cast_gemm_us;     // out_prod: quern's own dequantize to f32, then cuBLAS in TF32; absent when not measured
@@ -43,7 +44,7 @@ struct Row {
 };
 
 struct BenchParts {
-  Measurer* measurer = nullptr;  // on the device of `context`
+  Workbench* measurer = nullptr;  // on the device of `context`
   const Context* context = nullptr;
   const Cublas* cublas = nullptr;  // null: not measured
   bool every_family = false;       // a row per family that supports the problem

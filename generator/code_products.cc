@@ -139,8 +139,10 @@ void wish_mma(DefaultChooser& choose, const Problem& p) {
   for (const int passes : {2, 3, 4, 5, 6, 7, 8, 12, 16})
     if (ceil_div(p.n, 16) / passes >= kBlocks) choose.wish("passes", passes);
   for (const int stages : {2, 3}) choose.wish("stages", stages);
-  if (p.m <= 2) return;
-  for (const int warps_k : {14, 16}) choose.wish("warps_k", warps_k);
+  if (p.m > 2)
+    for (const int warps_k : {14, 16}) choose.wish("warps_k", warps_k);
+  else
+    choose.wish("stages", 4);
 }
 
 std::string check_mma(const CodeMmaGeometry& g, const Problem& p, int most_fragments, long long shared_limit) {

@@ -119,10 +119,10 @@ class Gemm final : public Family {
     text.kernel_per_matrix(
         step("quern_prepare", p.m, kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
         "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + prepare + ">(args, quern::FragmentPlace{{args.m, args.k}});");
-    text.kernel_per_matrix(overlapping(step("quern_gemm", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
-                           "quern::Gemm<Weight, Layout, Out, kGeometry>::run(args);");
+    text.kernel_per_matrix(step("quern_gemm", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+                           "quern::Gemm<Weight, Layout, Out, kGeometry>::run(args);", SourceText::Wait::in_body);
     if (g.split_k > 1)
-      text.kernel_per_matrix(overlapping(step("quern_sum", ceil_div(p.m * p.n, kSumThreads), kSumThreads)), 1,
+      text.kernel_per_matrix(step("quern_sum", ceil_div(p.m * p.n, kSumThreads), kSumThreads), 1,
                              "quern::sum_splits<Out, kGeometry.split_k, " + sum + ">(args, kGeometry.partials(args.m, args.k), args.n);");
     return std::move(text).finish(static_cast<std::size_t>(g.workspace_bytes(p.m, p.n, p.k)), accuracy_of(g));
   }
@@ -134,7 +134,7 @@ class Gemm final : public Family {
     const std::string broadcast = p.x_broadcast ? "true" : "false";
     text.kernel(step("quern_prepare", p.experts + 1 + x_rows, kPrepareThreads, kPrepareThreads / kWarpLanes * 8), 1,
                 "quern::route_and_prepare<Weight, X, Y, " + broadcast + ", kGeometry, " + std::to_string(kPrepareThreads) + ">(args);");
-    text.kernel(overlapping(step("quern_gemm", routed.tiles() * g.tiles_n(p.n), g.threads(), g.routed_shared_bytes())), 1,
+    text.kernel(step("quern_gemm", routed.tiles() * g.tiles_n(p.n), g.threads(), g.routed_shared_bytes()), 1,
                 "quern::routed_gemm<Weight, Layout, Out, " + broadcast + ", kGeometry>(args);");
     return std::move(text).finish(static_cast<std::size_t>(behind + routed.bytes()), accuracy_of(g));
   }

@@ -116,8 +116,8 @@ class Gemv : public Family {
                              "quern::quantize_activations<Weight, X, " + std::to_string(kPrepareThreads) + ">(args);");
     std::string policy = quantized_ ? "quern::GemvQ8<Weight, X, kGeometry>" : "quern::GemvF32<Weight, X, kGeometry>";
     LaunchStep main = step("quern_gemv", g.grid(p.n), g.threads(), shared_bytes(g, p));
-    text.kernel_per_matrix(quantized_ && !g.fuse ? overlapping(main) : main, std::max(g.min_blocks, 1),
-                           "quern::Gemv<Weight, Layout, " + policy + ", Out, kGeometry>::run(args);");
+    text.kernel_per_matrix(main, std::max(g.min_blocks, 1), "quern::Gemv<Weight, Layout, " + policy + ", Out, kGeometry>::run(args);",
+                           quantized_ && !g.fuse ? SourceText::Wait::in_body : SourceText::Wait::at_entry);
     long long workspace = quantized_ ? gemv_q8_workspace_bytes(g, p.k) : 0;
     return std::move(text).finish(static_cast<std::size_t>(workspace), accuracy_);
   }

@@ -39,6 +39,8 @@ class QuantizeRows final : public Family {
 };
 
 // Every M, N and K at every alignment, on every architecture: rows of X beyond `m` go to further blocks.
+std::string epilogue(const Problem& p) { return std::string("quern::Int8Epilogue<Y, ") + (p.bias ? "true>" : "false>"); }
+
 class Int8Dot final : public Family {
  public:
   std::string_view name() const override { return "int8_dot"; }
@@ -79,7 +81,7 @@ class Int8Dot final : public Family {
     text.geometry("CodeDotGeometry", fields_of(g));
     if (!is_empty(p))
       text.kernel(step("quern_int8_dot", g.grid(p.n), g.threads(), g.shared_bytes()), 1,
-                  "quern::CodeDot<quern::Int8Codes, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
+                  "quern::CodeDot<quern::Int8Codes, " + epilogue(p) + ", kGeometry>::run(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }
 
@@ -124,7 +126,7 @@ class Int8Mma final : public Family {
     text.geometry("CodeMmaGeometry", fields_of(g));
     if (!is_empty(p))
       text.kernel(step("quern_int8_mma", g.grid(), g.threads(), g.shared_bytes()), 1,
-                  "quern::CodeMma<quern::Int8Operands<kGeometry.row_bytes>, quern::Int8Epilogue<Out>, kGeometry>::run(args);");
+                  "quern::CodeMma<quern::Int8Operands<kGeometry.row_bytes>, " + epilogue(p) + ", kGeometry>::run(args);");
     return std::move(text).finish(0, Accuracy::exact);
   }
 

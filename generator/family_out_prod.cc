@@ -86,10 +86,10 @@ class OutProdFamily : public Family {
     if (!bf16)
       text.kernel_per_matrix(step("quern_scales", p.x_transposed ? ceil_div(p.m, kWarpLanes) : p.m, kScaleThreads, kScaleThreads * 4), 1,
                              "quern::input_scales<In, " + std::to_string(kScaleThreads) + ">(args);");
-    text.kernel_per_matrix(bf16 ? main : overlapping(main), min_blocks, body);
+    text.kernel_per_matrix(main, min_blocks, body, bf16 ? SourceText::Wait::at_entry : SourceText::Wait::in_body);
     const OutProdWorkspace workspace{t, p.m, p.k, !bf16};
     if (t.split > 1)
-      text.kernel_per_matrix(overlapping(step("quern_sum", ceil_div(workspace.outputs(), kSumThreads), kSumThreads)), 1,
+      text.kernel_per_matrix(step("quern_sum", ceil_div(workspace.outputs(), kSumThreads), kSumThreads), 1,
                              "quern::sum_out_prod<Out, kGeometry.tiles(), " + std::string(bf16 ? "false" : "true") + ", " +
                                  std::to_string(kSumThreads) + ">(args);");
     return std::move(text).finish(static_cast<std::size_t>(workspace.bytes()), accuracy);
@@ -206,7 +206,8 @@ class WgmmaT final : public OutProdFamily {
   SearchSpace space(const Problem& p, const Target& target) const override {
     const long long limit = limits_of(target).shared_bytes_per_block;
     std::vector<Parameter> parameters{{"groups", {1, 2}, 1},  {"tile_k", {64, 128, 256}, 64}, {"split", {1, 2, 3, 4, 6, 8, 12, 16}, 1},
-                                      {"wave", {0, kSms}, 0}, {"spread", {0, 2}, 0},          {"bf16", {0, 1}, 0}};
+                                      {"wave", {0, kSms}, 0}, {"spread", {0, 2}, 0},          {"hold", {0, 1}, 0},
+                                      {"bf16", {0, 1}, 0}};
     Constraint constraint = [p, limit](const Config& config) { return check(p, limit, config); };
     DefaultChooser choose{"wgmma_t", parameters, constraint};
     choose.wish("bf16", p.accuracy >= Accuracy::normal ? 1 : 0);
@@ -217,7 +218,7 @@ class WgmmaT final : public OutProdFamily {
     if (p.m > 64 || !heavy) choose.wish("tile_k", 128);
     if (p.m > 64 && !heavy) choose.wish("tile_k", 256);
     const auto value = [&](std::size_t i) { return static_cast<int>(parameters[i].default_value); };
-    wish_split(choose, parameters[2].values, p, WgmmaTGeometry{value(0), value(1), 1, 0, 0, 0}.tiles(), kSms, 0.9);
+    wish_split(choose, parameters[2].values, p, WgmmaTGeometry{value(0), value(1), 1, 0, 0, 0, 0}.tiles(), kSms, 0.9);
     // On an H200 at M=2048 Q4_0 gains 3% from it; IQ2_XXS, which decodes twice as long, loses 6%.
     if (info(p.type).block_elements < 256) choose.wish("spread", 2);
     return {"wgmma_t", std::move(parameters), {constraint}};
@@ -229,9 +230,13 @@ class WgmmaT final : public OutProdFamily {
     QUERN_TRY(reader.finish());
     SourceText text(name(), p);
     text.include("families/wgmma_t.cuh").problem_types();
-    text.geometry(
-        "WgmmaTGeometry",
-        {{"groups", g.groups}, {"tile_k", g.tile_k}, {"split", g.split}, {"wave", g.wave}, {"spread", g.spread}, {"bf16", g.bf16}});
+    text.geometry("WgmmaTGeometry", {{"groups", g.groups},
+                                     {"tile_k", g.tile_k},
+                                     {"split", g.split},
+                                     {"wave", g.wave},
+                                     {"spread", g.spread},
+                                     {"hold", g.hold},
+                                     {"bf16", g.bf16}});
     const LaunchStep main = step("quern_wgmma_t", g.tiles().grid(p.m, p.k), g.threads(), g.tiles().shared_bytes());
     return finish(text, p, main, 1, "quern::WgmmaT<Weight, Layout, In, Out, kGeometry>::run(args);", g.tiles(), g.bf16);
   }
@@ -244,6 +249,7 @@ class WgmmaT final : public OutProdFamily {
     g.split = reader.take("split");
     g.wave = reader.take("wave");
     g.spread = reader.take("spread");
+    g.hold = reader.take("hold");
     g.bf16 = reader.take("bf16");
     return g;
   }

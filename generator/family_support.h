@@ -63,10 +63,4 @@ inline LaunchStep step(std::string entry, long long blocks, int threads, long lo
           static_cast<std::uint32_t>(shared_bytes)};
 }
 
-// A step whose kernel calls ptx::wait_previous() before it reads what the step before it wrote.
-inline LaunchStep overlapping(LaunchStep s) {
-  s.overlaps_previous = true;
-  return s;
-}
-
 }  // namespace quern

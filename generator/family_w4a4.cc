@@ -178,7 +178,7 @@ class W4a4Mma final : public Family {
     }
     text.kernel(step("quern_w4a4_codes", ceil_div(p.m * (g.row_bytes / kChunkBytes), kExpandThreads), kExpandThreads), 1,
                 "quern::expand_codes<kGeometry.row_bytes, " + std::to_string(kExpandThreads) + ">(args);");
-    text.kernel(overlapping(product), 1, body);
+    text.kernel(product, 1, body);
     return std::move(text).finish(static_cast<std::size_t>(p.m * p.k), Accuracy::exact);
   }
 

@@ -76,8 +76,8 @@ class WgmmaFamily final : public Family {
     text.kernel_per_matrix(step("quern_prepare", activations.rows(), kPrepareThreads, kPrepareThreads / kWarpLanes * 4), 1,
                            "quern::fragment_activations<Weight, X, kGeometry.bf16 != 0, " + std::to_string(kPrepareThreads) +
                                ">(args, quern::TiledPlace{{args.m, args.k, kGeometry.tile_m}});");
-    text.kernel_per_matrix(overlapping(step("quern_wgmma", g.grid(p.m, p.n), g.threads(), g.shared_bytes())), 1,
-                           "quern::WgmmaGemm<Weight, Layout, Out, kGeometry>::run(args);");
+    text.kernel_per_matrix(step("quern_wgmma", g.grid(p.m, p.n), g.threads(), g.shared_bytes()), 1,
+                           "quern::WgmmaGemm<Weight, Layout, Out, kGeometry>::run(args);", SourceText::Wait::in_body);
     return std::move(text).finish(static_cast<std::size_t>(activations.bytes()), accuracy_of(g));
   }
 };

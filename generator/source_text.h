@@ -36,16 +36,21 @@ class SourceText {
   SourceText& problem_types();
   // constexpr TYPE kGeometry{.name = value, ...}
   SourceText& geometry(std::string_view type, const std::vector<std::pair<std::string, long long>>& fields);
+  // Where an entry waits for the launch before it on its stream, which it overlaps, and then lets the one behind it begin
+  // (docs/decisions/0014-overlapping-launches.md). In a later step of an op the body may do it (ptx::wait_previous, then ptx::allow_next),
+  // having read what no step writes, the weights.
+  enum class Wait { at_entry, in_body };
   // One entry: `body` is the statement it runs; it may use `args`.
-  SourceText& kernel(const LaunchStep& step, int min_blocks, std::string_view body);
+  SourceText& kernel(LaunchStep step, int min_blocks, std::string_view body, Wait wait = Wait::at_entry);
   // The same for a body that is written for one matrix: where there are many, block_y picks the one that `args` describes, and every matrix
   // has its own workspace. A row of mul_mat_id is a matrix here.
-  SourceText& kernel_per_matrix(LaunchStep step, int min_blocks, std::string_view body);
+  SourceText& kernel_per_matrix(LaunchStep step, int min_blocks, std::string_view body, Wait wait = Wait::at_entry);
 
   // `workspace_bytes`: of one matrix where kernel_per_matrix was used, else of all.
   KernelSource finish(std::size_t workspace_bytes, Accuracy accuracy) &&;
 
  private:
+  SourceText& entry(LaunchStep step, int min_blocks, std::string_view parameter, const std::string& statements, Wait wait);
   bool routed() const { return problem_.op == Op::mul_mat_id; }
 
   Problem problem_;

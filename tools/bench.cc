@@ -174,6 +174,7 @@ Json row_json(const bench::Row& r, std::optional<double> over_m1) {
           {"unstable", r.unstable},
           {"bytes", r.bytes},
           {"read_ceiling_us", json_or_null(r.read_ceiling_us)},
+          {"plain_read_us", json_or_null(r.plain_read_us)},
           {"workspace_bytes", r.workspace_bytes},
           {"bf16_us", json_or_null(r.bf16_us)},
           {"cast_gemm_us", json_or_null(r.cast_gemm_us)},
@@ -239,7 +240,8 @@ void print_rows(const std::vector<bench::Row>& rows, bool every_family, const st
   }
   fmt::print("{}", table.render(columns));
   fmt::print(
-      "us: whole op, weights rotating; warm: weights in the L2; read: plain read of the weights' bytes; bf16: cuBLAS on dense weights\n"
+      "us: whole op, weights rotating; warm: weights in the L2; read: plain read of the weights' bytes, launched as ops are; bf16: cuBLAS "
+      "on dense weights\n"
       "cast: dequantize to f32, then cuBLAS in TF32; extra: workspace; default: the op's default config, timed beside each row; ?: "
       "scattered\n");
   if (quantized) fmt::print("X is given as codes; quantize: making them of bf16 rows, alone; sum: us + quantize\n");

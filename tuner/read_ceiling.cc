@@ -46,8 +46,8 @@ std::vector<Trial> trials(std::int64_t bytes, int sm_count) {
 
 class Reader {
  public:
-  Reader(Device& device, LoadedKernel& kernel, std::vector<std::byte*> copies, void* word, std::int64_t bytes)
-      : device_(device), kernel_(kernel), copies_(std::move(copies)), word_(word), bytes_(bytes) {}
+  Reader(Device& device, LoadedKernel& kernel, std::vector<std::byte*> copies, void* word, std::int64_t bytes, ReadLaunches launches)
+      : device_(device), kernel_(kernel), copies_(std::move(copies)), word_(word), bytes_(bytes), launches_(launches) {}
 
   Result<double> time(const Trial& trial, int samples, double seconds) {
     std::vector<std::vector<Launch>> ops;
@@ -59,6 +59,7 @@ class Reader {
       args.m = trial.blocks * kShapes[trial.step].threads;
       Launch launch = kernel_.launches(args)[trial.step];
       launch.step.grid.x = static_cast<std::uint32_t>(trial.blocks);
+      launch.step.overlaps_previous = launches_ == ReadLaunches::overlapping;
       ops.push_back({launch});
     }
     QUERN_ASSIGN(const Timing t, device_.time(ops, samples, seconds));
@@ -71,6 +72,7 @@ class Reader {
   std::vector<std::byte*> copies_;
   void* word_;
   std::int64_t bytes_;
+  ReadLaunches launches_;
 };
 
 }  // namespace
@@ -89,7 +91,8 @@ KernelSource read_ceiling_source() {
   return std::move(text).finish(0, Accuracy::exact);
 }
 
-Result<double> measure_read_ceiling(Device& device, const Compiler& compiler, cache::Store& store, std::int64_t bytes) {
+Result<double> measure_read_ceiling(Device& device, const Compiler& compiler, cache::Store& store, std::int64_t bytes,
+                                    ReadLaunches launches) {
   const KernelSource source = read_ceiling_source();
   QUERN_ASSIGN(const Binary binary, get_or_compile(store, compiler, source, compile_target(compiler, device.info().target)));
   QUERN_ASSIGN(auto kernel, LoadedKernel::load(device, source, binary));
@@ -104,7 +107,7 @@ Result<double> measure_read_ceiling(Device& device, const Compiler& compiler, ca
   QUERN_ASSIGN(auto word, device.allocate(16));
   std::vector<std::byte*> copies;
   for (std::int64_t i = 0; i < count; ++i) copies.push_back(static_cast<std::byte*>((*memory)->data()) + i * bytes);
-  Reader reader(device, *kernel, std::move(copies), word->data(), bytes);
+  Reader reader(device, *kernel, std::move(copies), word->data(), bytes, launches);
   auto all = trials(bytes, std::max(1, device.info().identity.sm_count));
   for (Trial& t : all) {
     QUERN_ASSIGN(t.us, reader.time(t, 10, 0.02));

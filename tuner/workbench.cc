@@ -162,12 +162,17 @@ Result<std::vector<Timing>> Workbench::compare(const std::vector<Config>& config
   return out;
 }
 
-Result<std::optional<double>> Workbench::read_ceiling(std::int64_t bytes) {
+Result<std::optional<double>> Workbench::read_ceiling(std::int64_t bytes) { return read(bytes, ReadLaunches::overlapping); }
+
+Result<std::optional<double>> Workbench::plain_read(std::int64_t bytes) { return read(bytes, ReadLaunches::apart); }
+
+Result<std::optional<double>> Workbench::read(std::int64_t bytes, ReadLaunches launches) {
   if (tools_.device->info().target.kind == Target::Kind::host) return std::optional<double>();
   const std::int64_t rounded = rounded_read_bytes(bytes);
-  if (const auto known = ceilings_.find(rounded); known != ceilings_.end()) return std::optional<double>(known->second);
-  QUERN_ASSIGN(const double us, measure_read_ceiling(*tools_.device, *tools_.compiler, *tools_.store, rounded));
-  ceilings_[rounded] = us;
+  const std::pair key(rounded, launches);
+  if (const auto known = ceilings_.find(key); known != ceilings_.end()) return std::optional<double>(known->second);
+  QUERN_ASSIGN(const double us, measure_read_ceiling(*tools_.device, *tools_.compiler, *tools_.store, rounded, launches));
+  ceilings_[key] = us;
   return std::optional<double>(us);
 }
 

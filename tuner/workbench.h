@@ -10,6 +10,7 @@
 #include "runtime/device.h"
 #include "tuner/bench_data.h"
 #include "tuner/measurer.h"
+#include "tuner/read_ceiling.h"
 #include "tuner/verify.h"
 
 namespace quern {
@@ -31,6 +32,8 @@ class Workbench : public Measurer {
   Result<Measurement> measure(const Config& config, const MeasureSettings& settings) override;
   Result<std::vector<Timing>> compare(const std::vector<Config>& configs, const MeasureSettings& settings) override;
   Result<std::optional<double>> read_ceiling(std::int64_t bytes) override;
+  // The same of reads that do not overlap: what a plain read takes that begins when the one before it has ended.
+  Result<std::optional<double>> plain_read(std::int64_t bytes);
 
   // A fault took the device context with it: nothing more can be measured in this process.
   bool lost() const { return lost_; }
@@ -45,7 +48,8 @@ class Workbench : public Measurer {
   WorkbenchTools tools_;
   std::unique_ptr<BenchData> data_;
   Reference reference_;
-  std::map<std::int64_t, double> ceilings_;
+  Result<std::optional<double>> read(std::int64_t bytes, ReadLaunches launches);
+  std::map<std::pair<std::int64_t, ReadLaunches>, double> ceilings_;
   bool lost_ = false;
 };
 

@@ -22,8 +22,8 @@ struct LaunchStep {
   Dim3 grid;
   Dim3 block;
   std::uint32_t shared_bytes = 0;  // dynamic shared memory
-  // May start while the step before it still runs: the kernel itself waits for that step's writes (ptx::wait_previous) and does what needs
-  // none of them first. Where the device cannot overlap launches this changes nothing.
+  // May start while the launch before it on its stream still runs, whosever that is: the kernel itself waits until that one has ended and
+  // its writes are visible (ptx::wait_previous). Where the device cannot overlap launches this changes nothing.
   bool overlaps_previous = false;
   bool operator==(const LaunchStep&) const = default;
 };

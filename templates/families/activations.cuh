@@ -72,7 +72,6 @@ QUERN_FN void quantize_row(u8* store, const QuantizedActivations& layout, const 
 // As a kernel of its own: kGroupsPerBlock groups of one row per block, one quad per thread.
 template <class D, class X, int kThreads>
 QUERN_FN void quantize_activations(const KernelArgs& args) {
-  ptx::allow_next();
   QuantizedActivations layout{args.m, args.k / kSliceWeights};
   constexpr int kGroups = kThreads / kGroupLanes;
   i64 blocks_per_row = ceil_div(layout.slices, kGroups), m = ptx::block_x() / blocks_per_row;
@@ -154,7 +153,6 @@ QUERN_FN void fragment_row(const KernelArgs& args, const Place& place, i64 m, co
 // One block per row of X. Rows past m are zeros.
 template <class D, class X, bool kBf16, int kThreads, class Place>
 QUERN_FN void fragment_activations(const KernelArgs& args, const Place& place) {
-  ptx::allow_next();
   i64 m = ptx::block_x();
   bool inside = m < args.m;
   const X* row = static_cast<const X*>(args.x) + (inside ? m * args.ldx : 0);

@@ -70,7 +70,8 @@ struct CodeDot {
     QUERN_UNROLL
     for (int i = 0; i < sums.kKept; ++i) {
       int r = (sums.first() + i) / G.m, m = (sums.first() + i) % G.m;
-      if (sums.owns() && r < G.rows && n + r < args.n && m0 + m < args.m) Epilogue::store(args, m0 + m, n + r, sums.values[i]);
+      if (sums.owns() && r < G.rows && n + r < args.n && m0 + m < args.m)
+        Epilogue::load(args, m0 + m, n + r).store(args, m0 + m, n + r, sums.values[i]);
     }
   }
 

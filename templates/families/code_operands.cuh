@@ -77,7 +77,6 @@ struct IndexOperands {
 // X's indices to int8 codes in the workspace, [M,K] dense: a chunk per thread.
 template <int kRowBytes, int kThreads>
 QUERN_FN void expand_codes(const KernelArgs& args) {
-  ptx::allow_next();
   constexpr int kChunks = kRowBytes / kChunkBytes;
   RegisterCodebook<false> codebook(args.x_codebook);
   i64 i = ptx::block_x() * kThreads + ptx::thread_x(), m = i / kChunks;

@@ -102,22 +102,28 @@ struct IndexCodes {
   QUERN_FN Chunk w_piece(const Chunk& chunk, int piece) const { return look_up_piece(w, chunk, piece); }
 };
 
-// f32(sum) * ((x_norm * w_norm) * scale), each operation rounded once; with kFused the last product and the bias together.
+// f32(sum) * ((x_norm * w_norm) * scale), each operation rounded once; with kFused the last product and the bias together. An object holds
+// what one output needs, as it was loaded: nothing waits for it before store().
 template <class Y, bool kBias, bool kFused>
 struct CodebookEpilogue {
-  static QUERN_FN void prefetch(const KernelArgs& args, i64 n) {
-    ptx::prefetch_l2(static_cast<const bf16*>(args.w_norms) + n);
-    if constexpr (kBias) ptx::prefetch_l2(static_cast<const Y*>(args.bias) + n);
+  f32 x_norm;
+  bf16 w_norm;
+  Y bias;
+
+  static QUERN_FN CodebookEpilogue load(const KernelArgs& args, i64 m, i64 n) {
+    CodebookEpilogue e{ptx::load_cached(args.x_scales + m), ptx::load_cached(static_cast<const bf16*>(args.w_norms) + n), {}};
+    if constexpr (kBias) e.bias = ptx::load_cached(static_cast<const Y*>(args.bias) + n);
+    return e;
   }
-  static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) {
-    f32 w_norm = ptx::to_f32(ptx::load_cached(static_cast<const bf16*>(args.w_norms) + n));
-    f32 factor = ptx::mul(ptx::mul(ptx::load_cached(args.x_scales + m), w_norm), args.scale);
+  QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) const {
+    f32 factor = ptx::mul(ptx::mul(x_norm, ptx::to_f32(w_norm)), args.scale), value = static_cast<f32>(sum);
     if constexpr (kFused) {
-      f32 bias = ptx::to_f32(ptx::load_cached(static_cast<const Y*>(args.bias) + n));
-      Output<Y, false, false>::store(args, m, n, ptx::fma(static_cast<f32>(sum), factor, bias));
+      value = ptx::fma(value, factor, ptx::to_f32(bias));
     } else {
-      Output<Y, kBias, false>::store(args, m, n, ptx::mul(static_cast<f32>(sum), factor));
+      value = ptx::mul(value, factor);
+      if constexpr (kBias) value = ptx::add(value, ptx::to_f32(bias));
     }
+    Output<Y, false, false>::store(args, m, n, value);
   }
 };
 

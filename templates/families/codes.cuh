@@ -133,13 +133,22 @@ struct Int8Codes {
   QUERN_FN Chunk w_piece(const Chunk& chunk, int) const { return chunk; }
 };
 
-// matmul_int8_rows: three operations, each rounded once, then the output's rounding.
-template <class Out>
+// matmul_int8_rows: three operations, each rounded once, then the bias and the output's rounding. An object holds what one output needs, as
+// it was loaded: nothing waits for it before store().
+template <class Y, bool kBias>
 struct Int8Epilogue {
-  static QUERN_FN void prefetch(const KernelArgs& args, i64 n) { ptx::prefetch_l2(args.w_scales + n); }
-  static QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) {
-    f32 scale = ptx::mul(ptx::load_cached(args.x_scales + m), ptx::load_cached(args.w_scales + n));
-    Out::store(args, m, n, ptx::mul(static_cast<f32>(sum), scale));
+  f32 x_scale, w_scale;
+  Y bias;
+
+  static QUERN_FN Int8Epilogue load(const KernelArgs& args, i64 m, i64 n) {
+    Int8Epilogue e{ptx::load_cached(args.x_scales + m), ptx::load_cached(args.w_scales + n), {}};
+    if constexpr (kBias) e.bias = ptx::load_cached(static_cast<const Y*>(args.bias) + n);
+    return e;
+  }
+  QUERN_FN void store(const KernelArgs& args, i64 m, i64 n, i32 sum) const {
+    f32 value = ptx::mul(static_cast<f32>(sum), ptx::mul(x_scale, w_scale));
+    if constexpr (kBias) value = ptx::add(value, ptx::to_f32(bias));
+    Output<Y, false, false>::store(args, m, n, value);
   }
 };
 

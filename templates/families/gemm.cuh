@@ -171,7 +171,6 @@ struct Gemm {
   }
 
   static QUERN_FN void run(const KernelArgs& args) {
-    ptx::allow_next();
     i64 index = ptx::block_x();
     Tile t = tile(args, index, G.tiles_m(args.m));
     run_tile(args, t, PlainRows{t.m0});
@@ -185,6 +184,7 @@ struct Gemm {
     Weights next;
     if (t.begin < t.end) load_weights(next, args, t, t.begin);
     ptx::wait_previous();
+    ptx::allow_next();
     QUERN_UNROLL
     for (int i = 0; i < G.stages - 1; ++i) {
       if (t.begin + i < t.end) stage_activations(stages + i * G.stage_bytes(), args, rows, t.begin + i);

@@ -63,7 +63,6 @@ struct GemmT {
   }
 
   static QUERN_FN void run(const KernelArgs& args) {
-    ptx::allow_next();
     OutProdPlace at = out_prod_place<T>(args);
     int warp_m = ptx::warp() % G.warps_m, warp_k = ptx::warp() / G.warps_m, column0 = warp_k * G.frags_k * 8;
     i64 m0 = at.m0 + warp_m * G.frags_m * 16;
@@ -73,7 +72,7 @@ struct GemmT {
     State s{Weights(args, at.begin + G.run, at.k0), {}, {}, {}};
     s.w.load(args, at.begin, at.end, at.k0);
     s.x.load(args, m0, at.begin, at.end, wide);
-    if constexpr (!kBf16) ptx::wait_previous();
+    if constexpr (!kBf16) ptx::wait_previous(), ptx::allow_next();
     s.scales.load(args, m0);
     u8* tile = tiles;
     // One path where runs are whole and wide: where paths meet, the compiler copies what is being loaded, and waits for it.

@@ -14,7 +14,7 @@ struct GemvQ8 {
 
   QUERN_FN GemvQ8(const KernelArgs& args, u8* shared) {
     store = static_cast<const u8*>(args.workspace);
-    if constexpr (!G.fuse) ptx::wait_previous();
+    if constexpr (!G.fuse) ptx::wait_previous(), ptx::allow_next();
     if constexpr (G.stage) {
       if constexpr (G.fuse) {
         for (int m = 0; m < G.m; ++m) quantize_row<D, X>(shared, layout, args, m, ptx::thread_x(), G.threads());

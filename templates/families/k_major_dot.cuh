@@ -68,7 +68,7 @@ struct KMajorDot {
       QUERN_UNROLL
       for (int w = 0; w < G.warps; ++w) total += sums[w * G.m * G.kColumns + i];
       i64 m = m0 + i / G.kColumns, n = n0 + i % G.kColumns;
-      if (m < args.m && n < args.n) Epilogue::store(args, m, n, total);
+      if (m < args.m && n < args.n) Epilogue::load(args, m, n).store(args, m, n, total);
     }
   }
 

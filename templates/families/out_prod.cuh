@@ -67,7 +67,7 @@ struct WeightTile {
   // Where a thread's slices all lie alike in the tile, one address serves every store: Q8_0 955 us at M=2048; 1061 in a build with one for
   // each.
   static constexpr bool kAlike = quads_alike<D>() && kWhole && kInside && kRowStep % 8 == 0 && kThreads % (8 * kRowSlices) == 0;
-  int place;  // of quad 0 of the first slice
+  int place;  // of the first quad of the first slice
   int thread;
 
   // Neighbouring threads take kPhaseRows rows, the next threads further slices of those rows. The stores of eight threads then meet no bank
@@ -76,6 +76,11 @@ struct WeightTile {
   // columns of them took L1 a cycle per row: 16 a load by ncu.
   static constexpr int kPhaseRows = D::kSlices == 1 || D::quad_k(D::kSlices > 1 ? 1 : 0, 0) == D::quad_k(0, 0) + 32 ? 4 : 8;
   static constexpr int kSkew = 8 / kPhaseRows;
+  // Slices of 32 bytes are loaded in two halves of 16. Skewed, rows 0 and 2 of four still meet in the banks of one half, as do 1 and 3: two
+  // of the rows begin with the other half, and their quads are stored in the other half's place (Q8_0, M=2048: 961 us became 949).
+  static constexpr bool kHalves = kAlike && kPhaseRows == 4 && View::template alignment<0>() == 16 && requires(const View& v) {
+    D::load_halves(v, 0, 0);
+  };
   static QUERN_FN int row(int i) { return i % kPhaseRows + i / (kPhaseRows * kRowSlices) * kPhaseRows; }
   static QUERN_FN int column(int i) { return (i / kPhaseRows + i % kPhaseRows * kSkew) % kRowSlices; }
   static QUERN_FN int row_of_w(int row) { return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2; }
@@ -85,6 +90,7 @@ struct WeightTile {
   QUERN_FN WeightTile(const KernelArgs& args, int n0, i64 k0) {
     thread = ptx::shuffle_xor(ptx::thread_x(), 0);
     place = kAlike ? layout.at(row(thread), quad_position<D>(first_slice(k0) + column(thread), 0) - static_cast<int>(k0)) : 0;
+    if constexpr (kHalves) place ^= 2 * first_byte();
     QUERN_UNROLL
     for (int u = 0; u < kViews; ++u) {
       int n = n0 + row_of_w(row(thread + u * kThreads));
@@ -96,10 +102,10 @@ struct WeightTile {
   // a condition a load goes straight to its registers; where paths meet behind it, the compiler copies them, and waits.
   QUERN_FN void load_whole(int u, const KernelArgs& args, i64 k0) {
     if constexpr (kViews == 1) {
-      slice[u] = load_slice<D>(view[0].below(args, u * kRowStep), slice_number(u, args, k0));
+      slice[u] = load_from(view[0].below(args, u * kRowStep), slice_number(u, args, k0));
       if (u == kPerThread - 1) view[0] = view[0].below(args, T.run);
     } else {
-      slice[u] = load_slice<D>(view[u], slice_number(u, args, k0));
+      slice[u] = load_from(view[u], slice_number(u, args, k0));
       view[u] = view[u].below(args, T.run);
     }
   }
@@ -107,7 +113,7 @@ struct WeightTile {
   QUERN_FN void load_guarded(int u, const KernelArgs& args, int n0, int end, i64 k0) {
     int n = n0 + row_of_w(row(thread + u * kThreads));
     bool inside = n < end && (kWhole || thread + u * kThreads < T.run * kRowSlices);
-    slice[u] = inside ? load_slice<D>(View::of(args, n), slice_number(u, args, k0)) : Slice{};
+    slice[u] = inside ? load_from(View::of(args, n), slice_number(u, args, k0)) : Slice{};
   }
   QUERN_FN void load(const KernelArgs& args, int n0, int end, i64 k0) {
     QUERN_UNROLL
@@ -170,6 +176,13 @@ struct WeightTile {
   }
 
  private:
+  QUERN_FN int first_byte() const { return thread % kPhaseRows / 2 * 16; }
+  QUERN_FN Slice load_from(const View& view, int s) const {
+    if constexpr (kHalves)
+      return D::load_halves(view, s, first_byte());
+    else
+      return load_slice<D>(view, s);
+  }
   // The place of quad q of the first slice.
   QUERN_FN int behind(int q) const {
     int columns = D::quad_k(0, q) - D::quad_k(0, 0);
@@ -202,6 +215,17 @@ struct InputFragments {
       return ptx::bits_of(ptx::load_cached(p));
     else
       return ptx::load_cached(p).bits;
+  }
+  // Keeps the conversions behind the barrier that returned `zero`, as hold_until() does: one of the two elements that are packed together
+  // will do.
+  QUERN_FN void hold(u32 zero) {
+    QUERN_UNROLL
+    for (int f = 0; f < kFrags; ++f) QUERN_UNROLL
+    for (int h = 0; h < 2; ++h) QUERN_UNROLL
+    for (int j = 0; j < kGroups; ++j) {
+      raw[f][h][j][0] ^= zero;
+      raw[f][h][j][sizeof(X) / 2] ^= zero;
+    }
   }
   // Columns [n, n+4) of row m, those from `end` on as zeros.
   static QUERN_FN void load_quad(u32 (&out)[sizeof(X)], const KernelArgs& args, i64 m, int n, int end, bool wide) {
@@ -349,7 +373,6 @@ QUERN_FN void store_out_prod(const f32 (&c)[kFrags][kColumns][4], const f32 (&sc
 // Adds the partial sums of the split tiles, in the order of their splits. One thread per output.
 template <class Out, OutProdTiles T, bool kScaled, int kThreads>
 QUERN_FN void sum_out_prod(const KernelArgs& args) {
-  ptx::wait_previous();
   OutProdWorkspace workspace{T, args.m, args.k, kScaled};
   i64 index = ptx::block_x() * kThreads + ptx::thread_x(), outputs = workspace.outputs();
   if (index >= outputs) return;
@@ -368,7 +391,6 @@ QUERN_FN void sum_out_prod(const KernelArgs& args) {
 // The scale of each row of X for f16 operands, into the workspace. A block has one row, or 32 rows of a transposed X, a lane each.
 template <class In, int kThreads>
 QUERN_FN void input_scales(const KernelArgs& args) {
-  ptx::allow_next();
   constexpr int kRows = In::transposed ? kWarpLanes : 1, kParts = kThreads / kRows;
   int row = ptx::thread_x() % kRows, part = ptx::thread_x() / kRows;
   i64 m = ptx::block_x() * kRows + row;

@@ -93,7 +93,6 @@ QUERN_FN void route_rows(const KernelArgs& args, u8* workspace, i32 expert) {
 // The step before the GEMM: experts + 1 blocks that route, and one block per row of X.
 template <class D, class X, class Y, bool kBroadcast, GemmGeometry G, int kThreads>
 QUERN_FN void route_and_prepare(const KernelArgs& args) {
-  ptx::allow_next();
   const FragmentActivations layout{routed_x_rows<kBroadcast>(args), args.k};
   i64 m = ptx::block_x() - (args.experts + 1);
   if (m < 0) {
@@ -129,8 +128,6 @@ template <class D, class Layout, class Out, bool kBroadcast, GemmGeometry G>
 QUERN_FN void routed_gemm(const KernelArgs& all) {
   static_assert(G.split_k == 1, "partial sums are of plain products");
   using Product = Gemm<D, Layout, Out, G>;
-  ptx::allow_next();
-  ptx::wait_previous();
   const RoutedTiles routed{all.m * all.used, all.experts, G.tile_m()};
   const u8* workspace = static_cast<const u8*>(all.workspace) + G.partials(routed_x_rows<kBroadcast>(all), all.k);
   const u32x4 entry = ptx::load_cached(reinterpret_cast<const u32x4*>(workspace) + ptx::block_x() % routed.tiles());

@@ -9,7 +9,6 @@ namespace quern {
 // Adds the partial sums, which begin `partials` bytes into the workspace, in the order of their splits. One thread per output.
 template <class Out, int kSplit, int kThreads>
 QUERN_FN void sum_splits(const KernelArgs& args, i64 partials, i64 columns) {
-  ptx::wait_previous();
   i64 index = ptx::block_x() * kThreads + ptx::thread_x(), outputs = args.m * columns;
   if (index >= outputs) return;
   const f32* partial = reinterpret_cast<const f32*>(static_cast<const u8*>(args.workspace) + partials);

@@ -90,6 +90,7 @@ struct WgmmaGemm {
     Slice w[2];
     load(w, views, 0, slices);
     ptx::wait_previous();
+    ptx::allow_next();
     QUERN_UNROLL
     for (int i = 0; i < G.stages - 1; ++i) {
       if (i < runs) stage_activations(stages + i * G.stage_bytes(), tile, i);

@@ -56,7 +56,9 @@ struct WgmmaT {
       Fragments::template prefetch<T.tile_m, G.threads()>(args, s.w.thread, at.m0, n + kPrefetched * G.kRun);
     }
     ptx::fence_proxy_async();
-    hold_until(ptx::barrier_zero(), s.w.slice);
+    u32 zero = ptx::barrier_zero();
+    hold_until(zero, s.w.slice);
+    if constexpr (G.hold) s.x.hold(zero);
     ptx::wgmma_fence();
     if constexpr (G.spread == 0) {
       QUERN_UNROLL
@@ -75,7 +77,6 @@ struct WgmmaT {
   }
 
   static QUERN_FN void run(const KernelArgs& args) {
-    ptx::allow_next();
     OutProdPlace at = out_prod_place<T>(args);
     i64 m0 = at.m0 + ptx::warp() * 16;
     bool wide = !In::transposed && rows_are_wide<typename In::Type>(args.x, args.ldx);
@@ -84,7 +85,7 @@ struct WgmmaT {
     State s{Weights(args, at.begin + 2 * G.kRun, at.k0), {}, {}, {}, {}};
     s.w.load(args, at.begin, at.end, at.k0);
     s.x.load(args, m0, at.begin, at.end, wide);
-    if constexpr (!kBf16) ptx::wait_previous();
+    if constexpr (!kBf16) ptx::wait_previous(), ptx::allow_next();
     s.scales.load(args, m0);
     s.w.store(tiles, at.k0);
     QUERN_UNROLL

@@ -69,6 +69,7 @@ struct WgmmaTGeometry {
   int tile_k;  // 64, 128 or 256 columns of W
   int split, wave;
   int spread;  // over how many of a step's four multiplies its decoding is spread; 0: behind all of them
+  int hold;    // 1: X's conversions are held behind a step's barrier, as W's decoding is
   int bf16;
 
   static constexpr int kRun = 64;

@@ -47,8 +47,8 @@ QUERN_FN u8* shared_memory() { return quern_shared_arena; }
 
 QUERN_FN u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
-// A step that overlaps the one before it calls wait_previous() before it reads what that step wrote; the step before calls allow_next()
-// when its successor may start. Without hardware support a launch waits for its predecessor anyway.
+// A launch that overlaps the one before it calls wait_previous() before it reads what that one wrote; allow_next() lets the one behind it
+// begin, as soon as all blocks have called it. Without hardware support a launch waits for its predecessor anyway.
 QUERN_FN void wait_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -97,17 +97,27 @@ QUERN_FN T load_cached(const T* p) {
   return *p;
 }
 
+// With kLine, of a line of 128 bytes that is read as a whole: L2 is told to bring it at once (`prefetch size`).
+template <bool kLine = false>
 QUERN_FN void cp_async16(void* shared, const void* global) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+  if constexpr (kLine)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+  else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
 #else
   *static_cast<u32x4*>(shared) = *static_cast<const u32x4*>(global);
 #endif
 }
 // Copies the first `bytes` of 16 and zeroes the rest; reads nothing when bytes is 0.
+template <bool kLine = false>
 QUERN_FN void cp_async_zero16(void* shared, const void* global, int bytes) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes) : "memory");
+  if constexpr (kLine)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
+                 : "memory");
+  else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes) : "memory");
 #else
   u32x4 v{0, 0, 0, 0};
   for (int i = 0; i < bytes; ++i) reinterpret_cast<u8*>(&v)[i] = static_cast<const u8*>(global)[i];

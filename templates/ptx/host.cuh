@@ -83,6 +83,7 @@ QUERN_FN void check_shared16(HostLane* self, const void* shared) {
   if (self->shared_bytes < 16 || offset > self->shared_bytes - 16) quern_host_fault(self, "16-byte access outside shared memory", shared);
 }
 // The source is read where the copy is issued, so that a sanitizer blames the line that issued it.
+template <bool kLine = false>
 QUERN_FN void cp_async16(void* shared, const void* global) {
   HostLane* self = quern_host_lane();
   check_shared16(self, shared);
@@ -90,6 +91,7 @@ QUERN_FN void cp_async16(void* shared, const void* global) {
   quern_host_copy(self, shared, &v);
 }
 // Copies the first `bytes` of 16 and zeroes the rest; reads nothing when bytes is 0.
+template <bool kLine = false>
 QUERN_FN void cp_async_zero16(void* shared, const void* global, int bytes) {
   HostLane* self = quern_host_lane();
   check_shared16(self, shared);

@@ -5,7 +5,7 @@
 //   launches     wait_previous() allow_next()                      overlapping the steps of one op
 //   warp         shuffle_xor(v, mask) shuffle(v, source_lane)      all 32 lanes take part; T is 4 or 8 bytes
 //   memory       shared_memory() load_stream(p) load_cached(p) prefetch_l2(p)   loads of 1, 2, 4, 8 or 16 bytes, naturally aligned
-//   copies       cp_async16(shared, global) cp_async_zero16(shared, global, bytes) cp_async_commit() cp_async_wait<N>()
+//   copies       cp_async16<line>(shared, global) cp_async_zero16<line>(shared, global, bytes) cp_async_commit() cp_async_wait<N>()
 //   integers     dp4a_ss dp4a_us dp2a_lo_ss dp2a_hi_su prmt and_or mul_high funnel_right
 //   floats       fma mul add sub div sqrt (each one rounding, never contracted) to_f32 from_f32<T> bits_of float_from_bits round_even
 //   packed       f16x2 / bf16x2: pack_f16x2 pack_bf16x2 mul_f16x2 sub_f16x2 fma_f16x2 mul_bf16x2 sub_bf16x2 fma_bf16x2

@@ -29,17 +29,15 @@ TEST_P(OutProdTail, TilesBehindTheWholeWavesAreSplitAndTheOthersAreNot) {
   EXPECT_EQ(verify_random(*problem, *config), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, OutProdTail,
-                         testing::Values(Tail{"out_prod q4_0 m=200 n=512 k=2176",
-                                              "wgmma_t:groups=1,tile_k=64,split=2,wave=132,spread=2,bf16=1", 4 * 34, 64 * 64},
-                                         Tail{"out_prod q6_k gguf m=129 n=500 k=3072 x=bf16 y=f16 class=tight",
-                                              "wgmma_t:groups=1,tile_k=64,split=2,wave=132,spread=0,bf16=0", 3 * 48, 64 * 64},
-                                         Tail{"out_prod q8_0 m=50 n=512 k=2208 transposed=1",
-                                              "gemm_t:warps_m=1,warps_k=2,frags_m=1,frags_k=4,run=32,split=2,wave=132,bf16=0", 4 * 35,
-                                              16 * 64}),
-                         [](const auto& info) {
-                           return std::string(info.param.config).substr(0, 5) == "gemm_" ? "Gemm" : "Wgmma" + std::to_string(info.index);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Families, OutProdTail,
+    testing::Values(Tail{"out_prod q4_0 m=200 n=512 k=2176", "wgmma_t:groups=1,tile_k=64,split=2,wave=132,spread=2,hold=1,bf16=1", 4 * 34,
+                         64 * 64},
+                    Tail{"out_prod q6_k gguf m=129 n=500 k=3072 x=bf16 y=f16 class=tight",
+                         "wgmma_t:groups=1,tile_k=64,split=2,wave=132,spread=0,hold=0,bf16=0", 3 * 48, 64 * 64},
+                    Tail{"out_prod q8_0 m=50 n=512 k=2208 transposed=1",
+                         "gemm_t:warps_m=1,warps_k=2,frags_m=1,frags_k=4,run=32,split=2,wave=132,bf16=0", 4 * 35, 16 * 64}),
+    [](const auto& of) { return (std::string(of.param.config).substr(0, 5) == "gemm_" ? "Gemm" : "Wgmma") + std::to_string(of.index); });
 
 }  // namespace
 }  // namespace quern
