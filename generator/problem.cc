@@ -113,8 +113,8 @@ Status validate_integer_op(const Problem& p) {
     return invalid("problem: k is " + std::to_string(p.k) + ", " + op + " needs a multiple of " + std::to_string(multiple));
   if (has_code_output(p.op)) return {};
   // A product of two codes is at most 2^14, so that 2^17 of them may reach 2^31.
-  constexpr std::int64_t kLongest = (std::int64_t{1} << 17) - 1;
-  if (p.k > kLongest) return invalid("problem: k is " + std::to_string(p.k) + ", " + op + " needs at most " + std::to_string(kLongest));
+  const std::int64_t longest = ((std::int64_t{1} << 17) - 1) / multiple * multiple;
+  if (p.k > longest) return invalid("problem: k is " + std::to_string(p.k) + ", " + op + " needs at most " + std::to_string(longest));
   return {};
 }
 

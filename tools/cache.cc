@@ -103,6 +103,7 @@ int list(const Environment& environment, const CacheOptions& options) {
   const auto tunings = cache::list_tunings(options.directory, running);
   if (!tunings) return fail(tunings.error());
   if (!options.json) {
+    if (artifacts->empty() && tunings->empty()) fmt::print("{}: no kernels and no tunings yet\n", options.directory);
     print_artifacts(*artifacts, environment.columns);
     print_tunings(*tunings, environment.columns);
     return kDone;

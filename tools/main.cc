@@ -20,10 +20,12 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// Where stdout is no terminal nothing is cut that fits a wide one.
 int terminal_columns() {
+  constexpr int kWidest = 200;
   winsize size{};
   const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? std::clamp<int>(size.ws_col, 80, 100) : 100;
+  return known ? std::clamp<int>(size.ws_col, 80, kWidest) : kWidest;
 }
 
 std::string own_path() {

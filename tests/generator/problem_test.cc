@@ -294,7 +294,8 @@ TEST(Problem, PackedCodesHaveTheirOwnFields) {
   };
   EXPECT_EQ(changed(w4a4, [](Problem& p) { p.type = WeightType::i8; }), "problem: type is i8, w4a4 needs code4");
   EXPECT_EQ(changed(w4a4, [](Problem& p) { p.k = 96; }), "problem: k is 96, w4a4 needs a multiple of 64");
-  EXPECT_EQ(changed(w4a4, [](Problem& p) { p.k = 131072; }), "problem: k is 131072, w4a4 needs at most 131071");
+  EXPECT_EQ(changed(w4a4, [](Problem& p) { p.k = 131072; }), "problem: k is 131072, w4a4 needs at most 131008");
+  EXPECT_EQ(changed(w4a4, [](Problem& p) { p.k = 131008; }), "");
   EXPECT_EQ(changed(w4a4, [](Problem& p) { p.batch3 = 2; }), "problem: batch is 1,2, w4a4 needs 1,1");
   EXPECT_EQ(changed(w4a4, [](Problem& p) { p.block = 64; }), "problem: a block is asked for, which w4a4 does not have");
   EXPECT_EQ(error_of_problem({.op = Op::mul_mat, .k = 32, .k_major = true}),
