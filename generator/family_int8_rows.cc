@@ -38,9 +38,9 @@ class QuantizeRows final : public Family {
   }
 };
 
-// Every M, N and K at every alignment, on every architecture: rows of X beyond `m` go to further blocks.
 std::string epilogue(const Problem& p) { return std::string("quern::Int8Epilogue<Y, ") + (p.bias ? "true>" : "false>"); }
 
+// Every M, N and K at every alignment, on every architecture: rows of X beyond `m` go to further blocks.
 class Int8Dot final : public Family {
  public:
   std::string_view name() const override { return "int8_dot"; }

@@ -104,6 +104,7 @@ SourceText& SourceText::geometry(std::string_view type, const std::vector<std::p
 }
 
 SourceText& SourceText::entry(LaunchStep step, int min_blocks, std::string_view parameter, const std::string& statements, Wait wait) {
+  if (source_.steps.empty()) wait = Wait::at_entry;  // whose launch is before it is not known
   kernels_ += "\nQUERN_KERNEL(" + step.entry + ", " + std::to_string(step.block.x) + ", " + std::to_string(min_blocks) +
               ")(QUERN_GRID_CONSTANT quern::KernelArgs " + std::string(parameter) + ") {\n";
   if (wait == Wait::at_entry) kernels_ += "  quern::ptx::wait_previous();\n  quern::ptx::allow_next();\n";

@@ -10,7 +10,7 @@ inline constexpr const char* kVersion = "0.1.0";
 #ifdef QUERN_GENERATOR_VERSION_OVERRIDE
 inline constexpr const char* kGeneratorVersion = QUERN_GENERATOR_VERSION_OVERRIDE;
 #else
-inline constexpr const char* kGeneratorVersion = "3";
+inline constexpr const char* kGeneratorVersion = "4";
 #endif
 
 }  // namespace quern

@@ -61,30 +61,31 @@ QUERN_FN void allow_next() {
 }
 
 // Weights are read once, but a lane's 32 bytes in two halves of a sector: with no_allocate each half fetched the sector from L2 anew (1024
-// bytes for 512 by ncu), evict_first keeps it until the second.
+// bytes for 512 by ncu), evict_first keeps it until the second. Not .nc, though nobody writes them while the kernel works: it begins while
+// the launch before it may still write them, and ptxas moves such loads ahead of wait_previous().
 QUERN_FN u32x4 load_stream(const u32x4* p) {
   u32x4 v;
-  asm volatile("ld.global.nc.L1::evict_first.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.global.L1::evict_first.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 QUERN_FN u32x2 load_stream(const u32x2* p) {
   u32x2 v;
-  asm volatile("ld.global.nc.L1::evict_first.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  asm volatile("ld.global.L1::evict_first.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
   return v;
 }
 QUERN_FN u32 load_stream(const u32* p) {
   u32 v;
-  asm volatile("ld.global.nc.L1::evict_first.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  asm volatile("ld.global.L1::evict_first.u32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
 }
 QUERN_FN u16 load_stream(const u16* p) {
   u16 v;
-  asm volatile("ld.global.nc.L1::evict_first.u16 %0, [%1];" : "=h"(v) : "l"(p));
+  asm volatile("ld.global.L1::evict_first.u16 %0, [%1];" : "=h"(v) : "l"(p));
   return v;
 }
 QUERN_FN u8 load_stream(const u8* p) {
   u32 v;
-  asm volatile("ld.global.nc.L1::evict_first.u8 %0, [%1];" : "=r"(v) : "l"(p));
+  asm volatile("ld.global.L1::evict_first.u8 %0, [%1];" : "=r"(v) : "l"(p));
   return static_cast<u8>(v);
 }
 

@@ -10,6 +10,7 @@
 #include "generator/family.h"
 #include "generator/target_limits.h"
 #include "runtime/compiler.h"
+#include "tests/generator/machine_code.h"
 #include "tests/generator/problem_grid.h"
 
 namespace quern {
@@ -40,6 +41,11 @@ std::string compile(const Compiler& compiler, const Job& job) {
     if (std::int64_t{binary->usage.registers} * step.block.x > limits_of(job.target).registers_per_sm)
       return at + "needs " + std::to_string(binary->usage.registers) + " registers for " + std::to_string(step.block.x) + " threads";
   }
+  if (job.target != cuda(90, true)) return {};
+  // Overlapping launches: a first step touches no memory before the launch before it has ended, a later one may read what no step writes.
+  for (std::size_t i = 0; i < source->steps.size(); ++i)
+    if (auto what = test::before_wait(binary->bytes, source->steps[i].entry, i > 0); !what.empty())
+      return at + source->steps[i].entry + " " + what;
   return {};
 }
 

@@ -93,6 +93,13 @@ TEST(SourceText, OfSeveralStepsTheFirstIsLaunchedApartAndALaterOneMayWaitInItsBo
   EXPECT_NE(source.text.find("{\n  quern::ptx::wait_previous();\n  quern::ptx::allow_next();\n  third(args);\n}"), std::string::npos);
 }
 
+TEST(SourceText, TheFirstStepWaitsAtItsEntryWhateverIsAskedFor) {
+  SourceText text("probe", kProblem);
+  text.kernel({"quern_first", {7}, {96}}, 1, "first(args);", SourceText::Wait::in_body);
+  const KernelSource source = std::move(text).finish(0, Accuracy::tight);
+  EXPECT_NE(source.text.find("{\n  quern::ptx::wait_previous();\n  quern::ptx::allow_next();\n  first(args);\n}"), std::string::npos);
+}
+
 std::set<std::string> header_names(const KernelSource& source) {
   std::set<std::string> names;
   for (const auto& header : source.headers) names.insert(header.name);
