@@ -31,7 +31,7 @@ class ContextOptions(Sized):
                 ("system_cache_directories", POINTER(c_char_p)), ("system_cache_directory_count", c_size_t),
                 ("cache_max_bytes", c_int64), ("compile_wait_ms", c_int64), ("nvrtc_library", c_char_p), ("driver_library", c_char_p),
                 ("host_plugin", c_char_p), ("warn", c_void_p), ("warn_user", c_void_p), ("record_launches", c_uint32),
-                ("reserved", c_uint32)]
+                ("launch_apart", c_uint32)]
 
 
 class ContextInfo(Sized):

@@ -81,6 +81,7 @@ Status compile_and_load(Context::Impl& context, const Problem& problem, PlanStat
   for (const auto& step : state.source.steps) {
     QUERN_ASSIGN(const auto function, state.module->function(step.entry, step.shared_bytes));
     state.steps.push_back({function, step});
+    if (context.parts.launch_apart) state.steps.back().step.overlaps_previous = false;
   }
   if (!context.parts.record_launches) return {};
   state.counter = std::make_shared<LaunchCounter>();

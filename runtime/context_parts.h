@@ -25,6 +25,7 @@ struct ContextParts {
   Error compiler_missing;               // why it is null
   KernelProvider kernels;               // required
   bool record_launches = false;
+  bool launch_apart = false;
   std::function<void(const std::string&)> warn;
 };
 

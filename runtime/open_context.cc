@@ -36,6 +36,7 @@ ContextOptions from_environment() {
   options.driver_library = variable("QUERN_CUDA_DRIVER");
   options.host_plugin = variable("QUERN_HOST_PLUGIN");
   options.record_launches = variable("QUERN_RECORD_LAUNCHES") == "1";
+  options.launch_apart = variable("QUERN_LAUNCH_APART") == "1";
   options.warn = [](const std::string& line) { std::fprintf(stderr, "quern: %s\n", line.c_str()); };
   return options;
 }
@@ -71,6 +72,7 @@ Result<Context> Context::open(const ContextOptions& options) {
   parts.store = cache::Store::open(store_options(options));
   parts.kernels = generator_kernels();
   parts.record_launches = options.record_launches;
+  parts.launch_apart = options.launch_apart;
   parts.warn = options.warn;
   return make_context(std::move(parts));
 }

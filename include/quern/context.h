@@ -40,12 +40,13 @@ struct ContextOptions {
   std::string driver_library;                     // a path, or empty to search
   std::string host_plugin;                        // a path, or empty to search beside the executable
   bool record_launches = false;                   // count launches per kernel; see Context::launch_records
-  std::function<void(const std::string&)> warn;   // one line each; may be called from any thread; empty: silent
+  bool launch_apart = false;  // no launch begins before the one before it has ended, for tools and drivers that cannot do otherwise
+  std::function<void(const std::string&)> warn;  // one line each; may be called from any thread; empty: silent
 };
 
 // The only reader of the environment: QUERN_DEVICE, QUERN_CACHE_DIR (else XDG_CACHE_HOME/quern, else HOME/.cache/quern),
-// QUERN_SYSTEM_CACHE_DIRS (separated by ':'), QUERN_NVRTC, QUERN_CUDA_DRIVER, QUERN_HOST_PLUGIN, QUERN_RECORD_LAUNCHES (1). Warnings go to
-// stderr.
+// QUERN_SYSTEM_CACHE_DIRS (separated by ':'), QUERN_NVRTC, QUERN_CUDA_DRIVER, QUERN_HOST_PLUGIN, QUERN_RECORD_LAUNCHES (1),
+// QUERN_LAUNCH_APART (1). Warnings go to stderr.
 ContextOptions from_environment();
 
 // Where a plan's config came from.

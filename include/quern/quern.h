@@ -99,7 +99,7 @@ typedef struct quern_context_options {
   void (*warn)(const char* line, void* user); /* one line each, from any thread; must not call quern. Default: silent */
   void* warn_user;                            /* passed to warn */
   uint32_t record_launches;                   /* 1: count launches per kernel, see quern_launch_records_take */
-  uint32_t reserved;
+  uint32_t launch_apart;                      /* 1: no launch begins before the one before it has ended */
 } quern_context_options;
 
 static inline quern_context_options quern_context_options_init(void) {

@@ -145,10 +145,10 @@ Result<ContextOptions> to_options(const quern_context_options* caller) {
   if (caller == nullptr) return quern::from_environment();
   quern_context_options in;
   QUERN_TRY(read_struct(caller, kContextOptionsSize, "options", &in));
-  QUERN_TRY(need_zero("options: reserved", in.reserved));
-  bool from_environment = false, record = false;
+  bool from_environment = false, record = false, apart = false;
   QUERN_TRY(to_bool("options: from_environment", in.from_environment, &from_environment));
   QUERN_TRY(to_bool("options: record_launches", in.record_launches, &record));
+  QUERN_TRY(to_bool("options: launch_apart", in.launch_apart, &apart));
 
   ContextOptions out = from_environment ? quern::from_environment() : ContextOptions();
   set(out.device, in.device);
@@ -159,6 +159,7 @@ Result<ContextOptions> to_options(const quern_context_options* caller) {
   QUERN_TRY(set_directories(in, &out));
   QUERN_TRY(set_limits(in, &out));
   if (record) out.record_launches = true;
+  if (apart) out.launch_apart = true;
   if (in.warn != nullptr) out.warn = [warn = in.warn, user = in.warn_user](const std::string& line) { warn(line.c_str(), user); };
   return out;
 }

@@ -85,7 +85,7 @@ TEST_F(CErrors, RefusesOptionsThatMakeNoSense) {
   };
   EXPECT_EQ(refused([](auto& o) { o.struct_size = 8; }), "options's struct_size is 8, needed at least 104: set it with the init function");
   EXPECT_EQ(refused([](auto& o) { o.record_launches = 2; }), "options: record_launches is 2, needed 0 or 1");
-  EXPECT_EQ(refused([](auto& o) { o.reserved = 1; }), "options: reserved is 1, needed 0");
+  EXPECT_EQ(refused([](auto& o) { o.launch_apart = 2; }), "options: launch_apart is 2, needed 0 or 1");
   EXPECT_EQ(refused([](auto& o) { o.cache_max_bytes = -1; }), "options: cache_max_bytes is -1, needed at least 0 (the default)");
   EXPECT_EQ(refused([](auto& o) { o.compile_wait_ms = -5; }), "options: compile_wait_ms is -5, needed at least 0 (the default)");
   EXPECT_EQ(refused([](auto& o) { o.system_cache_directory_count = 1; }), "options: system_cache_directories is null");

@@ -354,6 +354,17 @@ TEST(Launch, AllocatesNothing) {
   EXPECT_GT(allocations(), before) << "the counter counts";
 }
 
+TEST(Launch, OverlapsWhatIsBeforeItUnlessAskedNotTo) {
+  for (const bool apart : {false, true}) {
+    auto fake = make_fake_context({.launch_apart = apart});
+    auto one = fake->plan(kProblem), two = fake->plan(kProblem, {.config = fast_config(32)});
+    Memory memory;
+    ASSERT_TRUE(one->launch(nullptr, memory.args()));
+    ASSERT_TRUE(two->launch(nullptr, memory.args()));
+    EXPECT_EQ(fake.device->overlapping, apart ? 0 : 2);
+  }
+}
+
 TEST(LaunchRecords, CountPerKernelWhenAskedFor) {
   auto fake = make_fake_context({.record_launches = true});
   auto plan = fake->plan(kProblem), unused = fake->plan(kProblem, {.config = fast_config(32)});

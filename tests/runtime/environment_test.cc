@@ -15,6 +15,7 @@ TEST(FromEnvironment, ReadsEveryVariable) {
   setenv("QUERN_CUDA_DRIVER", "/d.so", 1);
   setenv("QUERN_HOST_PLUGIN", "/h.so", 1);
   setenv("QUERN_RECORD_LAUNCHES", "1", 1);
+  setenv("QUERN_LAUNCH_APART", "1", 1);
   const ContextOptions options = from_environment();
   EXPECT_EQ(options.device, "cuda:3");
   EXPECT_EQ(options.cache_directory, "/store");
@@ -23,17 +24,20 @@ TEST(FromEnvironment, ReadsEveryVariable) {
   EXPECT_EQ(library_paths(options).driver, "/d.so");
   EXPECT_EQ(library_paths(options).host_plugin, "/h.so");
   EXPECT_TRUE(options.record_launches);
+  EXPECT_TRUE(options.launch_apart);
   EXPECT_EQ(store_options(options).directory, "/store");
   EXPECT_EQ(store_options(options).system_directories, options.system_cache_directories);
 }
 
 TEST(FromEnvironment, DefaultsToAutoAndRecordsNothing) {
-  for (const char* name : {"QUERN_DEVICE", "QUERN_SYSTEM_CACHE_DIRS", "QUERN_NVRTC", "QUERN_RECORD_LAUNCHES"}) unsetenv(name);
+  for (const char* name : {"QUERN_DEVICE", "QUERN_SYSTEM_CACHE_DIRS", "QUERN_NVRTC", "QUERN_RECORD_LAUNCHES", "QUERN_LAUNCH_APART"})
+    unsetenv(name);
   const ContextOptions options = from_environment();
   EXPECT_EQ(options.device, "auto");
   EXPECT_TRUE(options.system_cache_directories.empty());
   EXPECT_TRUE(options.nvrtc_library.empty());
   EXPECT_FALSE(options.record_launches);
+  EXPECT_FALSE(options.launch_apart);
 }
 
 // Field case 30: a driver that is not there is named; nothing else of the context is needed to say so.

@@ -59,6 +59,7 @@ struct FakeDevice final : Device {
   std::vector<Stream> waited_for;
   std::set<std::string> refused_binaries;  // texts whose binaries do not load
   bool keep_launches = true;
+  int overlapping = 0;  // launches that may overlap the one before them
   bool capturing = false;
   bool lost = false;
 
@@ -81,8 +82,9 @@ struct FakeDevice final : Device {
     if (refused_binaries.contains(text)) return Error{ErrorCode::kCorrupt, "the device refuses this binary", {}};
     return std::unique_ptr<Module>(std::make_unique<FakeModule>(std::set<std::string>{"quantize", "multiply"}));
   }
-  Status launch(Module::Function function, const LaunchStep&, const KernelArgs& args, Stream stream) override {
+  Status launch(Module::Function function, const LaunchStep& step, const KernelArgs& args, Stream stream) override {
     if (lost) return Error{ErrorCode::kDeviceLost, "the device is lost", {}};
+    overlapping += step.overlaps_previous ? 1 : 0;
     if (keep_launches) launches.push_back({*static_cast<const std::string*>(function.handle), args, stream});
     return {};
   }
@@ -181,13 +183,13 @@ inline Result<KernelSource> fake_render(const Problem& problem, const Target& ta
   source.text = to_string(problem) + " " + to_string(config) + " " + to_string(target);
   source.accuracy = problem.accuracy;
   if (config.family == "plain") {
-    source.steps = {{.entry = "multiply"}};
+    source.steps = {{.entry = "multiply", .overlaps_previous = true}};
     return source;
   }
   const auto tile = config.find("tile");
   if (config.family != "fast" || !tile || *tile <= 0) return Error{ErrorCode::kInvalidArgument, "no family " + config.family, {}};
   if (problem.n % *tile != 0) return Error{ErrorCode::kUnsupported, "tile=" + std::to_string(*tile) + " does not divide N", {}};
-  source.steps = {{.entry = "quantize"}, {.entry = "multiply"}};
+  source.steps = {{.entry = "quantize"}, {.entry = "multiply", .overlaps_previous = true}};
   source.workspace_bytes = 1024;
   if (*tile == 7) source.accuracy = Accuracy::loose;
   return source;
@@ -211,6 +213,7 @@ struct FakeContext {
 struct FakeSetup {
   bool with_compiler = true;
   bool record_launches = false;
+  bool launch_apart = false;
   int sm = 90;
 };
 
@@ -229,6 +232,7 @@ inline FakeContext make_fake_context(FakeSetup setup = {}) {
     fake.compiler = nullptr, parts.compiler_missing = {ErrorCode::kEnvironment, "NVRTC not found: looked for nowhere", {}};
   parts.kernels = {[](const Problem&, const Target&) { return plain_config(); }, fake_render};
   parts.record_launches = setup.record_launches;
+  parts.launch_apart = setup.launch_apart;
   parts.warn = [warnings = fake.warnings](const std::string& line) { warnings->push_back(line); };
   fake.context = make_context(std::move(parts));
   return fake;
