@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -162,9 +163,19 @@ int read_start(const std::string& path, unsigned char* bytes, int size) {
   return code;
 }
 
+// Opening a pipe would wait for its other end.
+Status check_kind(const std::string& path) {
+  std::error_code ignored;
+  const auto kind = std::filesystem::status(path, ignored).type();
+  using enum std::filesystem::file_type;
+  if (kind == regular || kind == not_found || kind == none || kind == unknown) return {};
+  return Error{ErrorCode::kEnvironment, "store " + path + ": is not a regular file", {}};
+}
+
 }  // namespace
 
 Result<FileHeader> read_file_header(const std::string& path) {
+  QUERN_TRY(check_kind(path));
   static constexpr char kMagic[] = "SQLite format 3";  // the terminating zero belongs to it
   if (!enter_process()) return forked_error(path);
   unsigned char bytes[100] = {};
@@ -177,6 +188,7 @@ Result<FileHeader> read_file_header(const std::string& path) {
 }
 
 Result<Connection> Connection::open(const std::string& path, Mode mode, std::chrono::milliseconds busy_timeout) {
+  QUERN_TRY(check_kind(path));
   if (!enter_process()) return forked_error(path);
   int flags = SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   flags |= mode == Mode::create       ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE

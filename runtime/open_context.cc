@@ -15,6 +15,12 @@ std::string variable(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
+// Anything but "0" turns a flag on: who writes "true" means it.
+bool flag(const char* name) {
+  const std::string value = variable(name);
+  return !value.empty() && value != "0";
+}
+
 std::vector<std::string> split_path(const std::string& text) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -35,8 +41,8 @@ ContextOptions from_environment() {
   options.nvrtc_library = variable("QUERN_NVRTC");
   options.driver_library = variable("QUERN_CUDA_DRIVER");
   options.host_plugin = variable("QUERN_HOST_PLUGIN");
-  options.record_launches = variable("QUERN_RECORD_LAUNCHES") == "1";
-  options.launch_apart = variable("QUERN_LAUNCH_APART") == "1";
+  options.record_launches = flag("QUERN_RECORD_LAUNCHES");
+  options.launch_apart = flag("QUERN_LAUNCH_APART");
   options.warn = [](const std::string& line) { std::fprintf(stderr, "quern: %s\n", line.c_str()); };
   return options;
 }

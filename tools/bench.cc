@@ -240,7 +240,7 @@ void print_rows(const std::vector<bench::Row>& rows, bool every_family, const st
   }
   fmt::print("{}", table.render(columns));
   fmt::print(
-      "us: whole op, weights rotating; warm: weights in the L2; read: plain read of the weights' bytes, launched as ops are; bf16: cuBLAS "
+      "us: whole op, weights rotating; warm: weights in the L2; read: the fastest read of the weights' bytes; bf16: cuBLAS "
       "on dense weights\n"
       "cast: dequantize to f32, then cuBLAS in TF32; extra: workspace; default: the op's default config, timed beside each row; ?: "
       "scattered\n");
@@ -258,7 +258,7 @@ void print_launch(const LaunchFigures& launch) {
 
 Result<std::vector<bench::Row>> measure_rows(const Environment& environment, const std::vector<Problem>& problems,
                                              const bench::BenchParts& parts) {
-  Progress progress("bench", stderr, environment.progress_bar, environment.columns);
+  Progress progress("bench", stderr, environment.progress_bar, environment.progress_columns);
   std::vector<bench::Row> rows;
   std::size_t done = 0;
   for (const auto& problem : problems) {
@@ -286,7 +286,7 @@ int run_bench(const Environment& environment, const Options& options) {
   if (!live.compiler) return fail(live.compiler_missing);
 
   auto cublas = host ? Result<bench::Cublas>(Error{}) : bench::Cublas::open(environment.cublas);
-  if (!host && !cublas) fmt::print(stderr, "bench: bf16 is not measured: {}\n", cublas.error().message);
+  if (!host && !cublas) remark("bench: bf16 is not measured: " + cublas.error().message);
   Workbench workbench(
       {.device = live.device.get(), .compiler = live.compiler.get(), .store = live.store.get(), .render = live.kernels.render});
   const auto rows = measure_rows(environment, *problems,

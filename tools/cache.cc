@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -103,7 +104,11 @@ int list(const Environment& environment, const CacheOptions& options) {
   const auto tunings = cache::list_tunings(options.directory, running);
   if (!tunings) return fail(tunings.error());
   if (!options.json) {
-    if (artifacts->empty() && tunings->empty()) fmt::print("{}: no kernels and no tunings yet\n", options.directory);
+    if (artifacts->empty() && tunings->empty()) {
+      const bool there = std::filesystem::exists(options.directory);
+      fmt::print("{}: no kernels and no tunings{}\n", options.directory, there ? "" : ", there is no such folder");
+      return kDone;
+    }
     print_artifacts(*artifacts, environment.columns);
     print_tunings(*tunings, environment.columns);
     return kDone;

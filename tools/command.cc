@@ -56,4 +56,6 @@ int fail(ExitCode code, const std::string& message) {
   return code;
 }
 
+void remark(const std::string& text) { std::fprintf(stderr, "%s\n", one_line(text).c_str()); }
+
 }  // namespace quern::tools

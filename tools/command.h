@@ -19,6 +19,8 @@ int exit_code(ErrorCode code);
 // Prints "quern: message" on one line to stderr and, for a failed compile, the first lines of its log. Returns the exit code.
 int fail(const Error& error);
 int fail(ExitCode code, const std::string& message);
+// Prints a remark on one line to stderr.
+void remark(const std::string& text);
 
 // What main.cc hands to the sub-command that runs, and what it gets back.
 struct Session {

@@ -200,7 +200,7 @@ int run_compile(const Environment& environment, const Options& options) {
 
   const auto store = cache::Store::open(store_options(environment.context));
   const auto jobs = jobs_for(selected->problems, targets, store->winners("", kGeneratorVersion), options.every_family);
-  Progress progress("compile", stderr, environment.progress_bar, environment.columns);
+  Progress progress("compile", stderr, environment.progress_bar, environment.progress_columns);
   const auto outcomes = compile_all(jobs, **compiler, *store, progress);
   if (options.json)
     print_json_report(jobs, outcomes, (*compiler)->identity());

@@ -1,4 +1,5 @@
 // The command `quern`. The environment is read here and nowhere else in tools/.
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -20,12 +21,18 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Where stdout is no terminal nothing is cut that fits a wide one.
-int terminal_columns() {
-  constexpr int kWidest = 200;
+// What the terminal behind `stream` has room for, within reason, or `without` where there is none.
+int terminal_columns(int stream, int without) {
   winsize size{};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? std::clamp<int>(size.ws_col, 80, kWidest) : kWidest;
+  const bool known = ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::clamp<int>(size.ws_col, 80, 200) : without;
+}
+
+// A closed descriptor of the three would be given to the next file or socket that is opened, and what is printed would go there: a worker
+// of the tuner got progress lines for answers. Writing to stdout goes on failing, as it should.
+void occupy_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) == -1) open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // takes the lowest number
 }
 
 std::string own_path() {
@@ -41,7 +48,9 @@ Environment read_environment() {
   environment.cublas = variable("QUERN_CUBLAS");
   environment.progress_bar =
       isatty(STDERR_FILENO) != 0 && variable("TERM") != "dumb" && variable("TERM") != "" && variable("NO_COLOR").empty();
-  environment.columns = terminal_columns();
+  constexpr int kUncut = 10000;
+  environment.columns = terminal_columns(STDOUT_FILENO, kUncut);
+  environment.progress_columns = terminal_columns(STDERR_FILENO, 100);
   environment.executable = own_path();
   return environment;
 }
@@ -78,4 +87,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace quern::tools
 
-int main(int argc, char** argv) { return quern::tools::run(argc, argv); }
+int main(int argc, char** argv) {
+  quern::tools::occupy_standard_streams();
+  return quern::tools::run(argc, argv);
+}

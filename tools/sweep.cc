@@ -225,7 +225,7 @@ int run_sweep(const Environment& environment, const Options& options) {
   std::vector<Measurer*> measurers;
   for (const auto& worker : *workers) measurers.push_back(worker.get());
 
-  Progress progress("sweep", stderr, environment.progress_bar, environment.columns);
+  Progress progress("sweep", stderr, environment.progress_bar, environment.progress_columns);
   std::size_t done = 0;
   const auto results = sweep(*cases, measurers, &interrupted(), [&](const SweepResult& r) {
     if (r.outcome == SweepResult::Outcome::failed) progress.note(failure_text(r));

@@ -25,7 +25,7 @@ namespace {
 struct Options {
   ProblemSelection selection;
   std::vector<std::string> devices;  // empty: QUERN_DEVICE, else auto
-  std::string budget;
+  std::optional<std::string> budget;
   std::string strategy = "greedy";
   std::uint64_t seed = 1;
   bool list = false;
@@ -150,8 +150,8 @@ Result<TuneOptions> tune_options(const Options& options) {
   tuning.strategy = *strategy_from_name(options.strategy);
   tuning.seed = options.seed;
   tuning.stop = &interrupted();
-  if (options.budget.empty()) return tuning;
-  QUERN_ASSIGN(const Budget budget, parse_budget(options.budget));
+  if (!options.budget) return tuning;
+  QUERN_ASSIGN(const Budget budget, parse_budget(*options.budget));
   tuning.budget_seconds = budget.seconds.value_or(0);
   tuning.budget_candidates = budget.candidates.value_or(0);
   return tuning;
@@ -166,7 +166,7 @@ int run_tune(const Environment& environment, const Options& options) {
       return fail(kUsage, "--device: '" + spec + "' appears twice, needed different devices");
   const auto selected = select_problems(options.selection);
   if (!selected) return fail(selected.error());
-  for (const auto& note : selected->notes) fmt::print(stderr, "{}\n", note);
+  for (const auto& note : selected->notes) remark(note);
   if (options.list) {
     fmt::print("{}", problems_to_json(selected->problems));
     return kDone;
@@ -183,7 +183,7 @@ int run_tune(const Environment& environment, const Options& options) {
     devices.push_back({.spec = bench.spec, .measurer = bench.worker.get(), .compiler = bench.compiler.get()});
 
   const auto store = cache::Store::open(store_options(environment.context));
-  Progress progress("tune", stderr, environment.progress_bar, environment.columns);
+  Progress progress("tune", stderr, environment.progress_bar, environment.progress_columns);
   const auto results = tune(selected->problems, devices, *store, *tuning, [&](const TuneProgress& p) { show(progress, p); });
   progress.clear();
   return report(results, benches, options, environment.columns);

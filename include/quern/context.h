@@ -40,13 +40,13 @@ struct ContextOptions {
   std::string driver_library;                     // a path, or empty to search
   std::string host_plugin;                        // a path, or empty to search beside the executable
   bool record_launches = false;                   // count launches per kernel; see Context::launch_records
-  bool launch_apart = false;  // no launch begins before the one before it has ended, for tools and drivers that cannot do otherwise
+  bool launch_apart = false;  // no launch of a plan begins before the one before it on its stream has ended; see Plan::launch
   std::function<void(const std::string&)> warn;  // one line each; may be called from any thread; empty: silent
 };
 
 // The only reader of the environment: QUERN_DEVICE, QUERN_CACHE_DIR (else XDG_CACHE_HOME/quern, else HOME/.cache/quern),
-// QUERN_SYSTEM_CACHE_DIRS (separated by ':'), QUERN_NVRTC, QUERN_CUDA_DRIVER, QUERN_HOST_PLUGIN, QUERN_RECORD_LAUNCHES (1),
-// QUERN_LAUNCH_APART (1). Warnings go to stderr.
+// QUERN_SYSTEM_CACHE_DIRS (separated by ':'), QUERN_NVRTC, QUERN_CUDA_DRIVER, QUERN_HOST_PLUGIN, QUERN_RECORD_LAUNCHES and
+// QUERN_LAUNCH_APART (on unless empty or 0). Warnings go to stderr.
 ContextOptions from_environment();
 
 // Where a plan's config came from.
@@ -141,8 +141,8 @@ struct RotationView {
   float epsilon = 0;                          // added to the norm before the division
 };
 
-// Device pointers of one launch. They must stay valid until the work on the stream is done; two launches that may overlap need two
-// workspaces.
+// Device pointers of one launch. They must stay valid until the work on the stream is done. Launches on one stream may share a workspace;
+// those on different streams need one each.
 struct LaunchArgs {
   WeightView w;
   InputView x;
@@ -175,9 +175,11 @@ class Plan {
   // honoured. Reads no memory behind the pointers.
   Status check(const LaunchArgs& args) const;
 
-  // Enqueues the op on `stream`. Allocates nothing and synchronizes nothing, so it may be captured into a CUDA graph. When M or N is 0 it
-  // succeeds at once, whatever the pointers. Errors: kInvalidArgument naming the argument, the value found and the value needed, also when
-  // a lazy plan is not ready while the stream is being captured; kLaunchFailed; kDeviceLost.
+  // Enqueues the op on `stream`. From sm_90 on it may begin while the launch before it ends, and waits for it inside the kernel. That is
+  // not enough after a kernel of another library that lets its successor begin early without waiting for its own predecessor; then
+  // ContextOptions::launch_apart is needed. Allocates nothing and synchronizes nothing, so it may be captured into a CUDA graph. When M or
+  // N is 0 it succeeds at once, whatever the pointers. Errors: kInvalidArgument naming the argument, the value found and the value needed,
+  // also when a lazy plan is not ready while the stream is being captured; kLaunchFailed; kDeviceLost.
   Status launch(Stream stream, const LaunchArgs& args) const;
 
   struct Impl;

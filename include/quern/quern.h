@@ -99,7 +99,8 @@ typedef struct quern_context_options {
   void (*warn)(const char* line, void* user); /* one line each, from any thread; must not call quern. Default: silent */
   void* warn_user;                            /* passed to warn */
   uint32_t record_launches;                   /* 1: count launches per kernel, see quern_launch_records_take */
-  uint32_t launch_apart;                      /* 1: no launch begins before the one before it has ended */
+  uint32_t launch_apart;                      /* 1: no launch of a plan begins before the one before it on its stream has ended, as
+                                                 from sm_90 on it otherwise may; see quern_plan_launch */
 } quern_context_options;
 
 static inline quern_context_options quern_context_options_init(void) {
@@ -390,7 +391,8 @@ typedef struct quern_rotation_view {
   uint32_t reserved;
 } quern_rotation_view;
 
-/* One launch. The pointers must stay valid until the work on the stream is done; two launches that may overlap need two workspaces.
+/* One launch. The pointers must stay valid until the work on the stream is done. Launches on one stream may share a workspace; those on
+ * different streams need one each.
  * C++: quern::LaunchArgs. */
 typedef struct quern_launch_args {
   uint32_t struct_size;
@@ -422,8 +424,10 @@ static inline quern_launch_args quern_launch_args_init(void) {
 QUERN_API quern_status quern_plan_check(const quern_plan* plan, const quern_launch_args* args);
 /* Enqueues the op on `stream`: a CUstream (NULL: the legacy default stream); ignored on the host, where launches are synchronous. Allocates
  * nothing and synchronizes nothing once the plan is ready, so it may be captured into a CUDA graph. When M or N is 0 it succeeds at once,
- * whatever the pointers. Errors: QUERN_INVALID_ARGUMENT naming the argument, the value found and the value needed, also when a lazy plan is
- * not ready while the stream is being captured; QUERN_LAUNCH_FAILED; QUERN_DEVICE_LOST. C++: Plan::launch. */
+ * whatever the pointers. From sm_90 on it may begin while the launch before it ends, and waits for it inside the kernel; after a kernel of
+ * another library that lets its successor begin early without waiting for its own predecessor that is not enough, and
+ * quern_context_options.launch_apart is needed. Errors: QUERN_INVALID_ARGUMENT naming the argument, the value found and the value needed,
+ * also when a lazy plan is not ready while the stream is being captured; QUERN_LAUNCH_FAILED; QUERN_DEVICE_LOST. C++: Plan::launch. */
 QUERN_API quern_status quern_plan_launch(const quern_plan* plan, void* stream, const quern_launch_args* args);
 /* Enqueues a plan of quern_plan_create_prepare_weights. `destination` may equal `source` (in place) or be apart from it; both hold
  * quern_weight_bytes() bytes. Errors: those of quern_plan_launch. C++: Context::prepare_weights. */

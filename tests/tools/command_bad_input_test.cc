@@ -33,8 +33,8 @@ constexpr const char* kOne = R"([{"op":"mul_mat","type":"q4_0","n":64,"k":32,"m"
 
 TEST_F(BadInput, BudgetsThatAreNone) {
   const std::string problems = file("p.json", kOne);
-  for (const std::string budget : {"-1", "0", "nan", "10x", "-5m", "0s", "inf"})
-    expect_refused("tune " + problems + " --budget " + budget, 2, "'" + budget + "'");
+  for (const std::string budget : {"", "-1", "0", "nan", "10x", "-5m", "0s", "inf"})
+    expect_refused("tune " + problems + " --budget '" + budget + "'", 2, "'" + budget + "'");
 }
 
 TEST_F(BadInput, RowCountsThatAreNone) {
@@ -101,6 +101,26 @@ TEST_F(BadInput, ListsThatNestDeeply) {
 TEST_F(BadInput, NoEscapeReachesTheTerminal) {
   const std::string list = file("x.json", R"([{"op":"mul_mat","type":"q4_0","n":64,"k":32,"m":1,"\u001b[31m":1}])");
   EXPECT_EQ(quern("tune " + list).err.find('\x1b'), std::string::npos);
+}
+
+// What goes to a closed stderr must not go elsewhere: its number was given to a worker's socket, and correct kernels failed. A full one is
+// no reason to end.
+TEST_F(BadInput, AStderrThatIsClosedOrFull) {
+  if (!works("host")) GTEST_SKIP() << "no host target here";
+  const std::string command = "sh -c \"QUERN_CACHE_DIR='" + store_ + "' '" + std::getenv("QUERN_COMMAND") + "' ";
+  const Outcome closed = shell(command + "sweep --device host --op mul_mat --type q4_0 --quick --every 300 2>&-\"");
+  EXPECT_EQ(closed.exit_code, 0) << closed.out;
+  EXPECT_EQ(closed.out.find("worker"), std::string::npos) << closed.out;
+  const Outcome full = shell(command + "tune '" + model() + "' --list 2>/dev/full\"");
+  EXPECT_EQ(full.exit_code, 0) << full.out;
+  EXPECT_NE(full.out.find("mul_mat"), std::string::npos);
+}
+
+TEST_F(BadInput, AStoreThatIsAPipe) {
+  ASSERT_EQ(shell("rm -rf '" + store_ + "' && mkdir -p '" + store_ + "' && mkfifo '" + store_ + "/store-v1.sqlite'").exit_code, 0);
+  const Outcome run = quern("cache ls");
+  EXPECT_EQ(run.exit_code, 3) << run.err;
+  EXPECT_NE(run.err.find("is not a regular file"), std::string::npos) << run.err;
 }
 
 TEST_F(BadInput, ADeviceNamedTwice) {
