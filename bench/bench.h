@@ -30,13 +30,14 @@ struct Row {
   double us_l2_warm = 0;
   bool unstable = false;
   Config default_config;
-  std::optional<double> default_us;       // timed side by side with `us`; absent when it failed
-  std::int64_t bytes = 0;                 // of the weights; 0 for an op that has none
-  std::optional<double> read_ceiling_us;  // fastest plain read of so many bytes; absent on the host and where there are none
-  std::optional<double> plain_read_us;    // the same, each read launched when the one before it has ended
-  std::size_t workspace_bytes = 0;        // of `config`: all the memory it needs besides its operands
-  std::optional<double> bf16_us;          // cuBLAS, mul_mat and out_prod; absent when not measured
-  std::optional<double> cast_gemm_us;     // out_prod: quern's own dequantize to f32, then cuBLAS in TF32; absent when not measured
+  std::optional<double> default_us;  // timed side by side with `us`; absent when it failed
+  std::int64_t bytes = 0;            // of the weights; 0 for an op that has none
+  std::optional<double>
+      read_ceiling_us;                  // fastest read of so many bytes, overlapping as ops do; absent on the host and where there are none
+  std::optional<double> plain_read_us;  // the same, each read launched when the one before it has ended
+  std::size_t workspace_bytes = 0;      // of `config`: all the memory it needs besides its operands
+  std::optional<double> bf16_us;        // cuBLAS, mul_mat and out_prod; absent when not measured
+  std::optional<double> cast_gemm_us;   // out_prod: quern's own dequantize to f32, then cuBLAS in TF32; absent when not measured
   // Where X are codes: what makes them of bf16 rows, alone, those rows in the L2 as the layer before leaves them. Absent where no family
   // supports it.
   std::optional<double> quantize_us;

@@ -144,7 +144,7 @@ struct CodeMma {
   }
 
   // Adds up what the warps of each tile left, whole numbers in any order. What a sum is finished with is loaded while the sums are made,
-  // behind X: ahead of X, or in the end from L2, 0.5 us were lost (14336 x 4096, M=1: 9.3 us, now 8.8).
+  // behind X: ahead of X, or in the end from L2, 0.5 us were lost (14336 x 4096, M=1, in the test bench of decision 0013: 9.3 us, now 8.8).
   struct Outputs {
     static constexpr int kRows = 16 * G.frags_n, kTile = kRows * G.columns();  // of a tile
     static constexpr int kEach = static_cast<int>(ceil_div(G.passes * G.warps * kTile, G.threads()));
@@ -244,7 +244,8 @@ struct CodeMma {
     // From the last step of a tile to the first of the next.
     static constexpr i64 kNextTile = static_cast<i64>(G.blocks_n()) * G.tile_n() * G.row_bytes - (G.iterations() - 1) * kStepBytes;
     static constexpr bool kWholeTiles = G.n % G.tile_n() == 0;
-    // With it four stages of 8 warps take 8.9 us where three took 9.0 (14336 x 4096, M=1); without it they take 9.4.
+    // With it four stages of 8 warps take 8.9 us where three took 9.0 (w4a4 14336 x 4096, M=1, the same test bench); without it they take
+    // 9.4. Codes of int8 have no figures of it.
     static constexpr bool kLines = true;
     Chunk* ring;  // of this warp: [stage][row][chunk of its line]; odd rows have their halves exchanged, for the banks
     int read = 0, write = 0;

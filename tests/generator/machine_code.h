@@ -36,8 +36,9 @@ inline std::string before_wait(std::span<const std::byte> cubin, const std::stri
     bool reads;
   };
   constexpr unsigned kWait = 0x82e;  // ACQBULK
-  constexpr Operation kMemory[] = {{0x981, "LDG", true}, {0x980, "LD", true},     {0xfae, "LDGSTS", true}, {0x986, "STG", false},
-                                   {0x985, "ST", false}, {0x9a8, "ATOMG", false}, {0x98e, "RED", false}};
+  constexpr Operation kMemory[] = {{0x981, "LDG", true},        {0x980, "LD", true},    {0xfae, "LDGSTS", true},
+                                   {0x986, "STG", false},       {0x985, "ST", false},   {0x9a8, "ATOMG", false},
+                                   {0x3a9, "ATOMG.CAS", false}, {0x98a, "ATOM", false}, {0x98e, "REDG", false}};
   const auto code = elf_section(cubin, ".text." + entry);
   if (!code) return "has no code";
   for (std::size_t at = 0; at + 16 <= code->size(); at += 16) {
