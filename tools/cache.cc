@@ -105,7 +105,8 @@ int list(const Environment& environment, const CacheOptions& options) {
   if (!tunings) return fail(tunings.error());
   if (!options.json) {
     if (artifacts->empty() && tunings->empty()) {
-      const bool there = std::filesystem::exists(options.directory);
+      std::error_code ignored;
+      const bool there = std::filesystem::exists(options.directory, ignored);
       fmt::print("{}: no kernels and no tunings{}\n", options.directory, there ? "" : ", there is no such folder");
       return kDone;
     }

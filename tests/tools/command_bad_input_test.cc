@@ -123,6 +123,14 @@ TEST_F(BadInput, AStoreThatIsAPipe) {
   EXPECT_NE(run.err.find("is not a regular file"), std::string::npos) << run.err;
 }
 
+TEST_F(BadInput, AStoreWhoseFolderCannotBe) {
+  for (const std::string& folder : {std::string("/dev/null/store"), "/" + std::string(5000, 'a')}) {
+    const Outcome run = quern("cache ls", "QUERN_CACHE_DIR=" + folder);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_NE(run.out.find("no such folder"), std::string::npos) << run.out;
+  }
+}
+
 TEST_F(BadInput, ADeviceNamedTwice) {
   if (!works("host")) GTEST_SKIP() << "no host target here";
   expect_refused("tune " + file("p.json", kOne) + " --device host,host", 2, "twice");
