@@ -76,21 +76,38 @@ struct WeightTile {
   // columns of them took L1 a cycle per row: 16 a load by ncu.
   static constexpr int kPhaseRows = D::kSlices == 1 || D::quad_k(D::kSlices > 1 ? 1 : 0, 0) == D::quad_k(0, 0) + 32 ? 4 : 8;
   static constexpr int kSkew = 8 / kPhaseRows;
-  // Slices of 32 bytes are loaded in two halves of 16. Skewed, rows 0 and 2 of four still meet in the banks of one half, as do 1 and 3: two
-  // of the rows begin with the other half, and their quads are stored in the other half's place (Q8_0, M=2048: 961 us became 949).
+  // Slices of 32 bytes are loaded in two halves of 16. Each two rows begin 64 bytes behind the two before them; of the two, which then
+  // meet in the banks of one half, the odd row begins with the other half, and its quads are stored in the other half's place. It has to be
+  // the odd row: the swizzle sets rows r and r+2 apart by just such a half, so that stores of theirs would meet (by ncu 8 cycles a store in
+  // place of 4; Q8_0, M=2048: 938 us became 897, both with `hold`).
   static constexpr bool kHalves = kAlike && kPhaseRows == 4 && View::template alignment<0>() == 16 && requires(const View& v) {
     D::load_halves(v, 0, 0);
   };
   static QUERN_FN int row(int i) { return i % kPhaseRows + i / (kPhaseRows * kRowSlices) * kPhaseRows; }
-  static QUERN_FN int column(int i) { return (i / kPhaseRows + i % kPhaseRows * kSkew) % kRowSlices; }
+  static QUERN_FN int column(int i) {
+    int row = i % kPhaseRows;
+    return (i / kPhaseRows + (kHalves ? row / 2 * 2 : row * kSkew)) % kRowSlices;
+  }
   static QUERN_FN int row_of_w(int row) { return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2; }
+
+  // Where thread i, of those that are kAlike, stores quad 0 of its first slice, and with which byte of a slice it begins.
+  static QUERN_FN int place_of(int i, int first_slice, i64 k0) {
+    int at = layout.at(row(i), quad_position<D>(first_slice + column(i), 0) - static_cast<int>(k0));
+    return kHalves ? at ^ 2 * first_byte(i) : at;
+  }
+  static QUERN_FN int first_byte(int i) { return kHalves ? i % 2 * 16 : 0; }
+
+  // The place of quad q of the slice whose quad 0 is at `place`.
+  static QUERN_FN int behind(int place, int q) {
+    int columns = D::quad_k(0, q) - D::quad_k(0, 0);
+    return (place ^ (columns % 64 * 2)) + columns / 64 * layout.chunk_bytes();
+  }
 
   // To load runs from n0 on. The thread's number comes through a shuffle, so that the compiler keeps it and does not read its special
   // register anew in every step.
   QUERN_FN WeightTile(const KernelArgs& args, int n0, i64 k0) {
     thread = ptx::shuffle_xor(ptx::thread_x(), 0);
-    place = kAlike ? layout.at(row(thread), quad_position<D>(first_slice(k0) + column(thread), 0) - static_cast<int>(k0)) : 0;
-    if constexpr (kHalves) place ^= 2 * first_byte();
+    place = kAlike ? place_of(thread, first_slice(k0), k0) : 0;
     QUERN_UNROLL
     for (int u = 0; u < kViews; ++u) {
       int n = n0 + row_of_w(row(thread + u * kThreads));
@@ -132,10 +149,10 @@ struct WeightTile {
     if constexpr (kAlike) {
       u8* row = tile + u * kRowStep * 128;
       if constexpr (quads_pair<D>()) {
-        *reinterpret_cast<u32x4*>(row + behind(q)) = {low[0], low[1], high[0], high[1]};
+        *reinterpret_cast<u32x4*>(row + behind(place, q)) = {low[0], low[1], high[0], high[1]};
       } else {
-        *reinterpret_cast<u32x2*>(row + behind(q)) = {low[0], low[1]};
-        *reinterpret_cast<u32x2*>(row + behind(q + 1)) = {high[0], high[1]};
+        *reinterpret_cast<u32x2*>(row + behind(place, q)) = {low[0], low[1]};
+        *reinterpret_cast<u32x2*>(row + behind(place, q + 1)) = {high[0], high[1]};
       }
       return;
     }
@@ -176,17 +193,11 @@ struct WeightTile {
   }
 
  private:
-  QUERN_FN int first_byte() const { return thread % kPhaseRows / 2 * 16; }
-  QUERN_FN Slice load_from(const View& view, int s) const {
+  QUERN_FN Slice load_from(const View& row, int s) const {
     if constexpr (kHalves)
-      return D::load_halves(view, s, first_byte());
+      return D::load_halves(row, s, first_byte(thread));
     else
-      return load_slice<D>(view, s);
-  }
-  // The place of quad q of the first slice.
-  QUERN_FN int behind(int q) const {
-    int columns = D::quad_k(0, q) - D::quad_k(0, 0);
-    return (place ^ (columns % 64 * 2)) + columns / 64 * layout.chunk_bytes();
+      return load_slice<D>(row, s);
   }
   // Fields per block of slices: a dense type's virtual block has as many as elements.
   static constexpr int block_step() {
