@@ -138,8 +138,6 @@ KernelSource SourceText::finish(std::size_t workspace_bytes, Accuracy accuracy) 
     declarations_ += "constexpr long long kMatrixWorkspace = " + std::to_string(workspace_bytes) + ";\n";
     workspace_bytes *= static_cast<std::size_t>(matrices_);
   }
-  // Ahead of a step that overlaps it the first one gained nothing by overlapping, and Q4_0 and Q8_0 at M=1 lost 3%.
-  if (source_.steps.size() > 1) source_.steps.front().overlaps_previous = false;
   source_.text = includes_ + "\nnamespace {\n" + declarations_ + "}  // namespace\n" + kernels_;
   source_.headers = reachable_headers(source_.text);
   source_.workspace_bytes = workspace_bytes;
