@@ -109,6 +109,7 @@ class FileStore final : public Store {
   void touch(sqlite::Connection& db, const ArtifactRow& row);
   void evict_if_full(const Key& just_put);
   std::optional<Artifact> wait_for_lock(CompileLock& lock, const Key& key, SingleFlight::Deadline deadline);
+  bool cancelled() const { return options_.cancelled && options_.cancelled(); }
   Result<Artifact> make_and_put(const Key& key, const Make& make, bool* made);
   void report_damage(const std::string& table, const std::string& row, const std::string& path);
 
@@ -254,8 +255,8 @@ void FileStore::evict_if_full(const Key& just_put) {
   });
 }
 
-// Returns the artifact if another maker put it meanwhile; else the caller makes it, with the lock or, after the deadline or without such
-// locks, without.
+// Returns the artifact if another maker put it meanwhile; else, unless it is cancelled, the caller makes it, with the lock or, after the
+// deadline or without such locks, without.
 std::optional<Artifact> FileStore::wait_for_lock(CompileLock& lock, const Key& key, SingleFlight::Deadline deadline) {
   auto pause = std::chrono::milliseconds{1};
   for (;;) {
@@ -267,7 +268,7 @@ std::optional<Artifact> FileStore::wait_for_lock(CompileLock& lock, const Key& k
       return std::nullopt;
     }
     const auto now = std::chrono::steady_clock::now();
-    if (now >= deadline) return std::nullopt;
+    if (now >= deadline || cancelled()) return std::nullopt;
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline - now));
     pause = std::min(pause * 2, std::chrono::milliseconds{20});
   }
@@ -300,6 +301,7 @@ Result<Artifact> FileStore::find_or_make(const Key& key, const Make& make, bool*
       entry.lead->land(*hit);
       return std::move(*hit);
     }
+    if (cancelled()) return Error{ErrorCode::kCancelled, "interrupted while another process compiles it", {}};
   }
   auto artifact = make_and_put(key, make, made);
   if (artifact) entry.lead->land(*artifact);

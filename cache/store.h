@@ -64,6 +64,7 @@ struct StoreOptions {
   std::int64_t max_bytes = std::int64_t{2} << 30;     // of artifacts; a put that exceeds it evicts down to nine tenths (eviction.h)
   std::chrono::milliseconds busy_timeout{5000};
   std::chrono::milliseconds compile_wait{60000};  // how long to wait for another maker of the same key, process or thread
+  std::function<bool()> cancelled;                // asked while waiting for another process: true ends the wait with kCancelled
   // Called at most once per kind of trouble (and file), from the thread that met it; must not call the store back. An empty directory is
   // reported too, at the first row that is not kept.
   std::function<void(const std::string&)> warn;

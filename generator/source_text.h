@@ -38,7 +38,7 @@ class SourceText {
   SourceText& geometry(std::string_view type, const std::vector<std::pair<std::string, long long>>& fields);
   // Where an entry waits for the launch before it on its stream, which it overlaps, and then lets the one behind it begin
   // (docs/decisions/0014-overlapping-launches.md). In a later step of an op the body may do it (ptx::wait_previous, then ptx::allow_next),
-  // having read what no step writes, the weights.
+  // having read what no step of the op writes.
   enum class Wait { at_entry, in_body };
   // One entry: `body` is the statement it runs; it may use `args`.
   SourceText& kernel(LaunchStep step, int min_blocks, std::string_view body, Wait wait = Wait::at_entry);

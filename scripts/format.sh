@@ -9,12 +9,12 @@ mapfile -t files < <(find "${folders[@]}" -name '*.h' -o -name '*.cc' -o -name '
 case "${1:-}" in
   "") clang-format -i "${files[@]}" && echo "format: ${#files[@]} files" ;;
   --check)
-    if clang-format --dry-run --Werror "${files[@]}" 2>/tmp/quern-format.$$; then
-      rm -f /tmp/quern-format.$$
+    found="$(mktemp)"
+    trap 'rm -f "$found"' EXIT
+    if clang-format --dry-run --Werror "${files[@]}" 2>"$found"; then
       echo "format: ${#files[@]} files are formatted"
     else
-      grep -o '^[^:]*' /tmp/quern-format.$$ | sort -u | grep -E '\.(h|c|cc|cuh)$' | sed 's/^/format: not formatted: /' >&2
-      rm -f /tmp/quern-format.$$
+      grep -o '^[^:]*' "$found" | sort -u | grep -E '\.(h|c|cc|cuh)$' | sed 's/^/format: not formatted: /' >&2
       echo "format: run scripts/format.sh" >&2
       exit 1
     fi

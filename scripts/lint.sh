@@ -31,6 +31,11 @@ if grep -rnE "$marks" --exclude=LICENSE --exclude-dir=build --exclude-dir=.git .
   failed=1
 fi
 
+# Every test that docs/field-cases.md names.
+while IFS=. read -r suite name; do
+  grep -rqE "^TEST(_F|_P)?\\($suite, $name\\)" tests || { echo "lint: docs/field-cases.md names $suite.$name, which no test is" >&2; failed=1; }
+done < <(grep -oE '`[A-Z][A-Za-z0-9]*\.[A-Z][A-Za-z0-9]*`' docs/field-cases.md | tr -d '`')
+
 changed_sources() {
   if [ "$all" = 1 ]; then
     find generator cache runtime tuner bench tools examples tests -name '*.cc' 2>/dev/null | sort

@@ -45,6 +45,7 @@ struct Outcome {
   ResourceUsage usage;
   std::int64_t shared_bytes = 0;  // of the step that takes most
   bool kept = true;               // in the store now, which is what compiling was for
+  bool skipped = false;           // interrupted before it was made
   std::string error;              // empty when all went well
 };
 
@@ -76,6 +77,7 @@ Outcome compile_one(const Job& job, const Compiler& compiler, cache::Store& stor
   if (!source) return {.error = source.error().message};
   outcome.key = artifact_key(*source, job.target, compiler.identity()).key.hex();
   const auto binary = get_or_compile(store, compiler, *source, job.target, &outcome.compiled);
+  if (!binary && binary.error().code == ErrorCode::kCancelled) return {.key = outcome.key, .skipped = true};
   if (!binary) return {.key = outcome.key, .error = binary.error().message};
   outcome.kept = store.find_artifact(artifact_key(*source, job.target, compiler.identity()).key).has_value();
   outcome.compile_ms = binary->compile_ms;
@@ -93,7 +95,7 @@ std::vector<Outcome> compile_all(const std::vector<Job>& jobs, const Compiler& c
   const auto work = [&] {
     for (std::size_t i = next++; i < jobs.size(); i = next++) {
       if (interrupted().load()) {
-        outcomes[i].error = "interrupted";
+        outcomes[i].skipped = true;
         continue;
       }
       outcomes[i] = compile_one(jobs[i], compiler, store);
@@ -111,7 +113,7 @@ std::vector<Outcome> compile_all(const std::vector<Job>& jobs, const Compiler& c
 }
 
 struct Totals {
-  std::size_t compiled = 0, found = 0, failed = 0;
+  std::size_t compiled = 0, found = 0, failed = 0, skipped = 0;
   std::int64_t bytes = 0;
   double compile_ms = 0;
 };
@@ -120,7 +122,9 @@ Totals total_of(const std::vector<Outcome>& outcomes) {
   Totals totals;
   for (const auto& o : outcomes) {
     totals.bytes += o.bytes;
-    if (!o.error.empty())
+    if (o.skipped)
+      ++totals.skipped;
+    else if (!o.error.empty())
       ++totals.failed;
     else if (o.compiled)
       ++totals.compiled, totals.compile_ms += o.compile_ms;
@@ -132,11 +136,8 @@ Totals total_of(const std::vector<Outcome>& outcomes) {
 
 void print_json_report(const std::vector<Job>& jobs, const std::vector<Outcome>& outcomes, const std::string& compiler) {
   const Totals totals = total_of(outcomes);
-  Json object{{"compiler", compiler},
-              {"compiled", totals.compiled},
-              {"from_store", totals.found},
-              {"failed", totals.failed},
-              {"kernels", Json::array()}};
+  Json object{{"compiler", compiler},    {"compiled", totals.compiled}, {"from_store", totals.found},
+              {"failed", totals.failed}, {"skipped", totals.skipped},   {"kernels", Json::array()}};
   for (std::size_t i = 0; i < jobs.size(); ++i)
     object["kernels"].push_back({{"problem", to_string(jobs[i].problem)},
                                  {"target", to_string(jobs[i].target)},
@@ -149,6 +150,7 @@ void print_json_report(const std::vector<Job>& jobs, const std::vector<Outcome>&
                                  {"registers", outcomes[i].usage.registers},
                                  {"shared_bytes", outcomes[i].shared_bytes},
                                  {"spill_bytes", outcomes[i].usage.spill_bytes},
+                                 {"skipped", outcomes[i].skipped},
                                  {"error", outcomes[i].error}});
   print_json(object);
 }
@@ -160,6 +162,7 @@ void print_report(const std::vector<Target>& targets, const std::vector<Job>& jo
                {"compiled", Align::right},
                {"from store", Align::right},
                {"failed", Align::right},
+               {"skipped", Align::right},
                {"size", Align::right},
                {"compile time", Align::right}});
   for (const auto& target : targets) {
@@ -168,7 +171,8 @@ void print_report(const std::vector<Target>& targets, const std::vector<Job>& jo
       if (jobs[i].target == target) of_target.push_back(outcomes[i]);
     const Totals totals = total_of(of_target);
     table.add({to_string(target), std::to_string(of_target.size()), std::to_string(totals.compiled), std::to_string(totals.found),
-               std::to_string(totals.failed), human_bytes(static_cast<double>(totals.bytes)), human_seconds(totals.compile_ms / 1e3)});
+               std::to_string(totals.failed), std::to_string(totals.skipped), human_bytes(static_cast<double>(totals.bytes)),
+               human_seconds(totals.compile_ms / 1e3)});
   }
   fmt::print("{}", table.render(columns));
 }
@@ -198,7 +202,9 @@ int run_compile(const Environment& environment, const Options& options) {
   for (const auto& target : targets)
     if (const auto supported = check_known(**compiler, target); !supported) return fail(kNoEnvironment, supported.error().message);
 
-  const auto store = cache::Store::open(store_options(environment.context));
+  cache::StoreOptions stored = store_options(environment.context);
+  stored.cancelled = [] { return interrupted().load(); };
+  const auto store = cache::Store::open(stored);
   const auto jobs = jobs_for(selected->problems, targets, store->winners("", kGeneratorVersion), options.every_family);
   Progress progress("compile", stderr, environment.progress_bar, environment.progress_columns);
   const auto outcomes = compile_all(jobs, **compiler, *store, progress);
@@ -210,6 +216,8 @@ int run_compile(const Environment& environment, const Options& options) {
     if (!outcomes[i].error.empty())
       return fail(kFailedCheck, fmt::format("{} of {} kernels failed; the first: {} for {}: {}", total_of(outcomes).failed, jobs.size(),
                                             short_text(jobs[i].problem), to_string(jobs[i].target), outcomes[i].error));
+  if (const auto skipped = total_of(outcomes).skipped; skipped > 0)
+    return fail(kFailedCheck, fmt::format("interrupted: {} of {} kernels were not compiled", skipped, jobs.size()));
   const auto lost = std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return !o.kept; });
   if (lost > 0) return fail(kNoEnvironment, fmt::format("{} of {} kernels could not be kept in the store", lost, jobs.size()));
   return kDone;

@@ -20,7 +20,8 @@ namespace quern::tools {
 namespace {
 
 struct Options {
-  std::vector<std::string> words;  // the problem, quoted or not
+  std::string problem;             // all of it, quoted, or its first word
+  std::vector<std::string> words;  // the others
   std::string device;              // empty: QUERN_DEVICE, else auto
   std::string architecture;        // instead of a device
   bool json = false;
@@ -181,8 +182,8 @@ void print_explanation(const Explanation& e, const Place& place, int columns) {
 }
 
 int run_explain(const Environment& environment, const Options& options) {
-  std::string text;
-  for (const auto& word : options.words) text += (text.empty() ? "" : " ") + word;
+  std::string text = options.problem;
+  for (const auto& word : options.words) text += " " + word;
   const auto problem = problem_from_text(text);
   if (!problem) return fail(problem.error());
   const auto place = find_place(environment, options);
@@ -202,7 +203,9 @@ int run_explain(const Environment& environment, const Options& options) {
 void add_explain(CLI::App& app, Session& session) {
   auto* sub = app.add_subcommand("explain", "What would run for a problem, from where, and why");
   auto options = std::make_shared<Options>();
-  sub->add_option("PROBLEM", options->words, "As text, e.g. 'mul_mat q4_0 m=1 n=14336 k=4096', or as JSON")->required();
+  // Two positionals: CLI11 takes a bracketed argument of an option with many values apart at its commas.
+  sub->add_option("PROBLEM", options->problem, "As text, e.g. 'mul_mat q4_0 m=1 n=14336 k=4096', or as JSON")->required();
+  sub->add_option("WORDS", options->words, "The rest of its text, where it is not quoted");
   auto* device = sub->add_option("--device", options->device, "auto, host or cuda:N");
   sub->add_option("--arch", options->architecture, "An architecture instead of a device, e.g. sm_90a")->excludes(device);
   sub->add_flag("--json", options->json, "One JSON object on stdout");

@@ -47,8 +47,8 @@ QUERN_FN u8* shared_memory() { return quern_shared_arena; }
 
 QUERN_FN u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
-// A launch that overlaps the one before it calls wait_previous() before it reads what that one wrote; allow_next() lets the one behind it
-// begin, as soon as all blocks have called it. Without hardware support a launch waits for its predecessor anyway.
+// A launch that overlaps the one before it calls wait_previous() before it touches what that one may touch; allow_next() lets the one
+// behind it begin, as soon as all blocks have called it. Without hardware support a launch waits for its predecessor anyway.
 QUERN_FN void wait_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

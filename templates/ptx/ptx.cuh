@@ -2,7 +2,7 @@
 //
 //   indices      thread_x() lane() warp() block_x() block_y()      blocks are one-dimensional, warps are 32 lanes; y counts matrices
 //   barriers     barrier() barrier_zero() warp_barrier()
-//   launches     wait_previous() allow_next()                      overlapping the steps of one op
+//   launches     wait_previous() allow_next()                      overlapping the launch before it
 //   warp         shuffle_xor(v, mask) shuffle(v, source_lane)      all 32 lanes take part; T is 4 or 8 bytes
 //   memory       shared_memory() load_stream(p) load_cached(p) prefetch_l2(p)   loads of 1, 2, 4, 8 or 16 bytes, naturally aligned
 //   copies       cp_async16<line>(shared, global) cp_async_zero16<line>(shared, global, bytes) cp_async_commit() cp_async_wait<N>()

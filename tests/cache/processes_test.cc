@@ -156,6 +156,29 @@ TEST_F(OwnerAndWaiter, AStoppedOwnerIsWaitedForUntilTheLimit) {
   EXPECT_TRUE(verify(dir_.path("s")).value().ok());
 }
 
+TEST_F(OwnerAndWaiter, ACancelledWaiterGivesUpAndMakesNothing) {
+  std::atomic<bool> cancelled{false};
+  start(milliseconds(30000));
+  auto options = options_for(dir_.path("s"));
+  options.cancelled = [&] { return cancelled.load(); };
+  auto store = Store::open(options);
+  const auto begin = Clock::now();
+  std::jthread signal([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    cancelled = true;
+  });
+  bool made = false;
+  const auto artifact = store->find_or_make(
+      sample_key(1), []() -> Result<Artifact> { return sample_artifact(1); }, &made);
+  ASSERT_FALSE(artifact);
+  EXPECT_EQ(artifact.error().code, ErrorCode::kCancelled);
+  EXPECT_FALSE(made);
+  EXPECT_LT(Clock::now() - begin, milliseconds(5000));  // long before the limit
+  finish_.signal();
+  EXPECT_EQ(exit_status(waiter_), 20);
+  EXPECT_EQ(exit_status(owner_), 0);
+}
+
 // A tuner that is killed between two puts loses neither (field case 28).
 TEST(Processes, WhatAPutConfirmedSurvivesAKill) {
   TempDir dir;

@@ -108,9 +108,9 @@ TEST_F(CompileOnly, TheDefaultConfigOfEveryFamilyAndTypeOnEveryArchitecture) {
   compile_all();
 }
 
-TEST_F(CompileOnly, DequantizeAndRepackForEveryTypeOnTheOldestAndTheNewest) {
+TEST_F(CompileOnly, DequantizeAndRepackForEveryTypeOnTheOldestHopperAndTheNewest) {
   for (WeightType type : test::decodable_types())
-    for (const Target& target : {cuda(75), cuda(120)})
+    for (const Target& target : {cuda(75), cuda(90, true), cuda(120)})
       for (auto [op, layout] : {std::pair{Op::dequantize, Layout::planar}, {Op::to_planar, Layout::gguf}}) {
         Problem p{.op = op, .type = type, .layout = layout, .n = 64, .k = 4096, .y_type = DType::f16, .accuracy = Accuracy::exact};
         add(p, target, default_config(p, target));

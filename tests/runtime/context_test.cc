@@ -361,7 +361,7 @@ TEST(Launch, OverlapsWhatIsBeforeItUnlessAskedNotTo) {
     Memory memory;
     ASSERT_TRUE(one->launch(nullptr, memory.args()));
     ASSERT_TRUE(two->launch(nullptr, memory.args()));
-    EXPECT_EQ(fake.device->overlapping, apart ? 0 : 2);
+    EXPECT_EQ(fake.device->overlapping, apart ? 0 : 3);
   }
 }
 

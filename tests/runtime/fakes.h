@@ -189,7 +189,7 @@ inline Result<KernelSource> fake_render(const Problem& problem, const Target& ta
   const auto tile = config.find("tile");
   if (config.family != "fast" || !tile || *tile <= 0) return Error{ErrorCode::kInvalidArgument, "no family " + config.family, {}};
   if (problem.n % *tile != 0) return Error{ErrorCode::kUnsupported, "tile=" + std::to_string(*tile) + " does not divide N", {}};
-  source.steps = {{.entry = "quantize"}, {.entry = "multiply", .overlaps_previous = true}};
+  source.steps = {{.entry = "quantize", .overlaps_previous = true}, {.entry = "multiply", .overlaps_previous = true}};
   source.workspace_bytes = 1024;
   if (*tile == 7) source.accuracy = Accuracy::loose;
   return source;

@@ -52,6 +52,14 @@ TEST_F(CommandTest, ListPrintsTheModelsProblemsAndTheListTunesLikeTheModel) {
   EXPECT_TRUE(store_contents().empty());
 }
 
+TEST_F(CommandTest, ExplainsAProblemInEveryForm) {
+  const std::string words = object_of(quern("explain mul_mat q4_0 m=1 n=64 k=32 --arch sm_90a --json"))["problem"];
+  for (const char* form : {"explain 'mul_mat q4_0 m=1 n=64 k=32'", "explain 'mul_mat q4_0' m=1 'n=64 k=32'",
+                           "explain '{\"op\": \"mul_mat\", \"type\": \"q4_0\", \"m\": 1, \"n\": 64, \"k\": 32}'",
+                           "explain '[{\"op\": \"mul_mat\", \"type\": \"q4_0\", \"m\": 1, \"n\": 64, \"k\": 32}]'"})
+    EXPECT_EQ(object_of(quern(std::string(form) + " --arch sm_90a --json"))["problem"], words) << form;
+}
+
 TEST_F(CommandTest, ExplainNamesAConfigAndEveryFamily) {
   const Outcome run = quern("explain mul_mat q4_0 m=1 n=4096 k=4096 --arch sm_90a --json");
   ASSERT_EQ(run.exit_code, 0) << run.err;
