@@ -19,7 +19,8 @@ using MaybeStore = std::optional<sqlite::Connection>;
 
 Result<MaybeStore> open_existing(const std::string& directory, Access access) {
   const std::string path = store_path(directory);
-  if (!file_exists(path)) return MaybeStore{};
+  QUERN_ASSIGN(const bool there, store_is_there(path));
+  if (!there) return MaybeStore{};
   QUERN_ASSIGN(auto db, open_store_file(path, access, kBusyTimeout));
   return MaybeStore{std::move(db)};
 }

@@ -45,11 +45,9 @@ Status write_draft(const std::string& directory, const std::string& draft, Excha
   QUERN_ASSIGN(auto to, open_store_file(draft, Access::write, kBusyTimeout));
   sqlite::Transaction transaction(to);
   QUERN_TRY(transaction.begun());
-  if (const std::string source = store_path(directory); file_exists(source)) {
-    QUERN_ASSIGN(auto from, open_store_file(source, Access::inspect, kBusyTimeout));
-    QUERN_TRY(from.execute("BEGIN"));  // one snapshot of all three tables
-    QUERN_TRY(copy_intact_rows(from, to, report));
-  }
+  QUERN_ASSIGN(auto from, open_store_file(store_path(directory), Access::inspect, kBusyTimeout));
+  QUERN_TRY(from.execute("BEGIN"));  // one snapshot of all three tables
+  QUERN_TRY(copy_intact_rows(from, to, report));
   QUERN_TRY(transaction.commit());
   return to.execute("PRAGMA journal_mode = DELETE");  // one file, complete by itself
 }
@@ -115,6 +113,8 @@ bool same_file(const std::string& a, const std::string& b) {
 
 Result<ExchangeReport> export_store(const std::string& directory, const std::string& file) {
   if (file_exists(file)) return Error{ErrorCode::kInvalidArgument, "export " + file + ": exists; need a new name"};
+  QUERN_ASSIGN(const bool there, store_is_there(store_path(directory)));
+  if (!there) return Error{ErrorCode::kEnvironment, "export: no store is at " + store_path(directory), {}};
   const std::string draft = file + ".part-" + std::to_string(getpid());
   ExchangeReport report;
   Status status = write_draft(directory, draft, report);

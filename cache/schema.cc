@@ -115,6 +115,14 @@ bool file_exists(const std::string& path) {
   return stat(path.c_str(), &info) == 0;
 }
 
+Result<bool> store_is_there(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) == 0) return true;
+  const int why = errno;
+  if (why == ENOENT && lstat(path.c_str(), &info) != 0) return false;
+  return Error{ErrorCode::kEnvironment, "store " + path + ": cannot be looked at: " + std::strerror(why), {}};
+}
+
 bool is_writable(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path().string();
   return access(path.c_str(), W_OK) == 0 && access(folder.empty() ? "." : folder.c_str(), W_OK) == 0;

@@ -35,6 +35,9 @@ Result<sqlite::Connection> open_store_file(const std::string& path, Access acces
 Status check_schema(sqlite::Connection& db);
 
 bool file_exists(const std::string& path);
+// Whether a store's file is there. Errors: kEnvironment where that cannot be told (a folder that may not be looked into, a file in a
+// folder's place, a link to nothing): it is no empty store.
+Result<bool> store_is_there(const std::string& path);
 // Whether rows can be written: the file and its folder (for the -wal file) are both writable.
 bool is_writable(const std::string& path);
 

@@ -1,5 +1,8 @@
 #include "tools/architecture.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <charconv>
 
 namespace quern::tools {
@@ -15,6 +18,16 @@ Result<Target> parse_architecture(const std::string& text) {
   if (at != end && (*at != 'a' || at + 1 != end)) return refused;
   target.exact_arch = at != end;
   return target;
+}
+
+Status check_known(const Compiler& compiler, const Target& target) {
+  if (const auto supported = compiler.supports(target); !supported) return Error{ErrorCode::kEnvironment, supported.error().message, {}};
+  const auto known = compiler.architectures();
+  if (std::find(known.begin(), known.end(), target.sm) != known.end()) return {};
+  return Error{
+      ErrorCode::kEnvironment,
+      fmt::format("{} does not know {}: it knows sm_{} to sm_{}", compiler.identity(), to_string(target), known.front(), known.back()),
+      {}};
 }
 
 }  // namespace quern::tools

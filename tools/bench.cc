@@ -262,7 +262,7 @@ Result<std::vector<bench::Row>> measure_rows(const Environment& environment, con
   std::vector<bench::Row> rows;
   std::size_t done = 0;
   for (const auto& problem : problems) {
-    if (interrupted().load()) return Error{ErrorCode::kCancelled, "interrupted", {}};
+    if (interrupted().load()) break;
     progress.update(static_cast<double>(done), static_cast<double>(problems.size()), short_text(problem));
     QUERN_ASSIGN(auto measured, bench::bench_problem(parts, problem, MeasureSettings{}));
     std::move(measured.begin(), measured.end(), std::back_inserter(rows));
@@ -296,11 +296,14 @@ int run_bench(const Environment& environment, const Options& options) {
                                   .every_family = options.every_family,
                                   .configs = *configs});
   if (!rows) return fail(rows.error());
+  const bool stopped = interrupted().load();
+  if (rows->empty()) return fail(kFailedCheck, "interrupted: nothing was timed");
 
   LaunchFigures launch;
-  if (!host)
+  if (!host && !stopped)
     if (const auto cost = bench::measure_launch_cost(*context, problems->front(), context_options.driver_library)) launch.cost = *cost;
-  if (rows->front().verdict == Verdict::ok) launch.first = first_launch_elsewhere(environment, context->device_spec(), problems->front());
+  if (!stopped && rows->front().verdict == Verdict::ok)
+    launch.first = first_launch_elsewhere(environment, context->device_spec(), problems->front());
 
   if (options.json) {
     print_rows_json(*rows, by_family, launch, *context, cublas ? cublas->location() : "");
@@ -310,6 +313,7 @@ int run_bench(const Environment& environment, const Options& options) {
     print_rows(*rows, by_family, options.configs, environment.columns);
     print_launch(launch);
   }
+  if (stopped) return fail(kFailedCheck, "interrupted: the rows are those that were timed before");
   for (const auto& r : *rows)
     if (r.verdict != Verdict::ok) return fail(kFailedCheck, short_text(r.problem) + ": " + to_string(r.verdict) + ": " + r.reason);
   return kDone;
@@ -340,7 +344,7 @@ void add_first_launch(CLI::App& app, Session& session) {
 void add_bench(CLI::App& app, Session& session) {
   auto* sub = app.add_subcommand("bench", "Time kernels beside the read ceiling and cuBLAS");
   auto options = std::make_shared<Options>();
-  sub->add_option("--device", options->device, "auto, host or cuda:N");
+  sub->add_option("--device", options->device, "auto, host or cuda:N")->check(not_empty);
   // How many experts a routed product has, no option says: `quern tune` times it from a list of problems.
   auto ops = op_names();
   std::erase(ops, std::string(to_string(Op::mul_mat_id)));

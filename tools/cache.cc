@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -187,6 +188,8 @@ int verify(const CacheOptions& options) {
 
 int collect(const Environment& environment, const CacheOptions& options) {
   cache::GcOptions gc;
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (options.max_bytes.value_or(0) > kMost) return fail(kUsage, fmt::format("--max-size: needed at most {} bytes", kMost));
   gc.max_bytes = options.max_bytes ? static_cast<std::int64_t>(*options.max_bytes) : environment.context.cache_max_bytes;
   gc.dry_run = options.dry_run;
   const auto report = cache::gc(options.directory, gc);
@@ -248,7 +251,7 @@ void add_cache(CLI::App& app, Session& session) {
   const auto action = [&](const char* name, const char* description, std::function<int()> run) {
     auto* one = sub->add_subcommand(name, description);
     one->add_flag("--json", options->json, "One JSON object on stdout");
-    one->add_option("--directory", options->directory, "Another store than the user's");
+    one->add_option("--directory", options->directory, "Another store than the user's")->check(not_empty);
     one->callback([&session, options, run = std::move(run)] {
       if (options->directory.empty()) options->directory = session.environment.context.cache_directory;
       if (options->directory.empty())

@@ -45,6 +45,8 @@ int exit_code(ErrorCode code) {
   return kFailedCheck;
 }
 
+std::string not_empty(const std::string& value) { return value.empty() ? "found '', needed a text" : ""; }
+
 int fail(const Error& error) {
   std::fprintf(stderr, "quern: %s\n", one_line(error.message).c_str());
   if (error.code == ErrorCode::kCompileFailed) print_log(error.log);

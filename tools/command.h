@@ -22,6 +22,9 @@ int fail(ExitCode code, const std::string& message);
 // Prints a remark on one line to stderr.
 void remark(const std::string& text);
 
+// A check for options whose text may not be empty, as that of an unset shell variable is. Returns what is wrong, or "".
+std::string not_empty(const std::string& value);
+
 // What main.cc hands to the sub-command that runs, and what it gets back.
 struct Session {
   Environment environment;

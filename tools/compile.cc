@@ -177,17 +177,6 @@ void print_report(const std::vector<Target>& targets, const std::vector<Job>& jo
   fmt::print("{}", table.render(columns));
 }
 
-// The library makes PTX for a GPU that is newer than its NVRTC; for a name on the command line that is a mistake.
-Status check_known(const Compiler& compiler, const Target& target) {
-  QUERN_TRY(compiler.supports(target));
-  const auto known = compiler.architectures();
-  if (std::find(known.begin(), known.end(), target.sm) != known.end()) return {};
-  return Error{
-      ErrorCode::kUnsupported,
-      fmt::format("{} does not know {}: it knows sm_{} to sm_{}", compiler.identity(), to_string(target), known.front(), known.back()),
-      {}};
-}
-
 int run_compile(const Environment& environment, const Options& options) {
   std::vector<Target> targets;
   for (const auto& text : options.architectures) {
@@ -200,7 +189,7 @@ int run_compile(const Environment& environment, const Options& options) {
   const auto compiler = open_nvrtc(library_paths(environment.context));
   if (!compiler) return fail(compiler.error());
   for (const auto& target : targets)
-    if (const auto supported = check_known(**compiler, target); !supported) return fail(kNoEnvironment, supported.error().message);
+    if (const auto supported = check_known(**compiler, target); !supported) return fail(supported.error());
 
   cache::StoreOptions stored = store_options(environment.context);
   stored.cancelled = [] { return interrupted().load(); };

@@ -72,7 +72,10 @@ Result<Place> find_place(const Environment& environment, const Options& options)
   auto compiler = place.target.kind == Target::Kind::host ? open_host_compiler(paths) : open_nvrtc(paths);
   if (compiler) {
     place.compiler = std::move(*compiler);
-    if (place.device) place.target = compile_target(*place.compiler, place.target);
+    if (place.device)
+      place.target = compile_target(*place.compiler, place.target);
+    else
+      QUERN_TRY(check_known(*place.compiler, place.target));
   } else {
     place.no_compiler = compiler.error().message;
   }
@@ -206,8 +209,8 @@ void add_explain(CLI::App& app, Session& session) {
   // Two positionals: CLI11 takes a bracketed argument of an option with many values apart at its commas.
   sub->add_option("PROBLEM", options->problem, "As text, e.g. 'mul_mat q4_0 m=1 n=14336 k=4096', or as JSON")->required();
   sub->add_option("WORDS", options->words, "The rest of its text, where it is not quoted");
-  auto* device = sub->add_option("--device", options->device, "auto, host or cuda:N");
-  sub->add_option("--arch", options->architecture, "An architecture instead of a device, e.g. sm_90a")->excludes(device);
+  auto* device = sub->add_option("--device", options->device, "auto, host or cuda:N")->check(not_empty);
+  sub->add_option("--arch", options->architecture, "An architecture instead of a device, e.g. sm_90a")->check(not_empty)->excludes(device);
   sub->add_flag("--json", options->json, "One JSON object on stdout");
   sub->callback([&session, options] { session.exit_code = run_explain(session.environment, *options); });
 }

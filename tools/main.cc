@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "quern/version.h"
 #include "tools/command.h"
@@ -55,6 +56,12 @@ Environment read_environment() {
   return environment;
 }
 
+// The exit code, unless what was printed did not arrive: a long output fails in the middle, and what is left to flush may be nothing.
+int finish(int exit_code) {
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  return written ? exit_code : fail(kFailedCheck, "cannot write to stdout");
+}
+
 int run(int argc, char** argv) {
   Session session{.environment = read_environment()};
   CLI::App app("JIT kernel generator and autotuner for GPU kernels that multiply by quantized weights", "quern");
@@ -72,16 +79,19 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      app.exit(error);
+      return finish(kDone);
+    }
     const bool unknown = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
     if (unknown) return fail(kUsage, "unknown sub-command '" + std::string(argv[1]) + "' (see quern --help)");
     return fail(kUsage, std::string(error.what()) + " (see quern --help)");
   } catch (const std::bad_alloc&) {
     return fail(kNoEnvironment, "out of memory: this machine has too little for what was asked");
+  } catch (const std::system_error& error) {  // fmt throws where a long output fails in the middle
+    return std::ferror(stdout) != 0 ? finish(kFailedCheck) : fail(kNoEnvironment, error.what());
   }
-  // A long output fails in the middle, and what is left to flush may be nothing.
-  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  return written ? session.exit_code : fail(kFailedCheck, "cannot write to stdout");
+  return finish(session.exit_code);
 }
 
 }  // namespace

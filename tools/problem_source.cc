@@ -1,5 +1,7 @@
 #include "tools/problem_source.h"
 
+#include <fmt/format.h>
+
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "generator/source_text.h"
 #include "tuner/gguf.h"
@@ -77,6 +80,14 @@ Result<SelectedProblems> from_model(const ProblemSelection& selection) {
   const Model model = group_matrices(file.contents(), has_decoder);
   SelectedProblems selected{.problems = problems_of_model(model, model_options(selection)), .notes = model.notes};
   add_skipped(model, selected.notes);
+  // Shapes beyond what a problem may have: the same check that a list of problems gets.
+  std::set<std::string> beyond;
+  std::erase_if(selected.problems, [&](const Problem& p) {
+    const auto legal = validate(p);
+    if (!legal) beyond.insert(fmt::format("skipped {} {} x {}: {}", to_string(p.type), p.n, p.k, legal.error().message));
+    return !legal;
+  });
+  selected.notes.insert(selected.notes.end(), beyond.begin(), beyond.end());
   return selected;
 }
 

@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -183,8 +185,14 @@ std::string failure_text(const SweepResult& r) {
 Status write_junit(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
-  if (!file.flush()) return Error{ErrorCode::kEnvironment, "cannot write " + path, {}};
+  if (!file.flush()) return Error{ErrorCode::kEnvironment, "cannot write " + path + ": " + std::strerror(errno), {}};
   return {};
+}
+
+// A sweep takes minutes to hours: whether its report can be written is known before.
+Status check_junit(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::binary | std::ios::app)) return {};
+  return Error{ErrorCode::kEnvironment, "cannot write " + path + ": " + std::strerror(errno), {}};
 }
 
 int report(const std::vector<SweepResult>& results, const DeviceInfo& device, const Options& options, int columns) {
@@ -220,6 +228,7 @@ int run_sweep(const Environment& environment, const Options& options) {
   }
   const auto cases = make_cases(options, info.target);
   if (!cases) return fail(cases.error());
+  if (const auto junit = check_junit(options.junit); !junit) return fail(junit.error());
   const auto workers = start_workers(environment, info.spec, cases->size(), options.workers);
   if (!workers) return fail(workers.error());
   std::vector<Measurer*> measurers;
@@ -242,7 +251,7 @@ void add_sweep(CLI::App& app, Session& session) {
   auto options = std::make_shared<Options>();
   auto types = type_names();
   types.emplace_back("all");
-  sub->add_option("--device", options->device, "auto, host or cuda:N");
+  sub->add_option("--device", options->device, "auto, host or cuda:N")->check(not_empty);
   sub->add_option("--op", options->ops, "Ops (default: all)")->delimiter(',')->check(CLI::IsMember(op_names()));
   sub->add_option("--type", options->types, "Weight types (default: all)")->delimiter(',')->check(CLI::IsMember(types));
   sub->add_option("--layout", options->layouts, "Weight layouts (default: both)")->delimiter(',')->check(CLI::IsMember(layout_names()));
@@ -262,7 +271,7 @@ void add_sweep(CLI::App& app, Session& session) {
   sub->add_option("--workers", options->workers, "Processes that check at once (default: one per core, at most 16)")
       ->check(CLI::Range(1, 256));
   sub->add_flag("--json", options->json, "One JSON object on stdout");
-  sub->add_option("--junit", options->junit, "Also write a JUnit report to this file");
+  sub->add_option("--junit", options->junit, "Also write a JUnit report to this file")->check(not_empty);
   sub->callback([&session, options] { session.exit_code = run_sweep(session.environment, *options); });
 }
 

@@ -172,6 +172,8 @@ int run_tune(const Environment& environment, const Options& options) {
     return kDone;
   }
 
+  // Closed after the workers are gone: the last one out merges the log into the store's file.
+  const auto store = cache::Store::open(store_options(environment.context));
   std::vector<Bench> benches;
   for (const auto& spec : options.devices.empty() ? std::vector<std::string>{environment.context.device} : options.devices) {
     auto bench = open_bench(environment, spec);
@@ -182,7 +184,6 @@ int run_tune(const Environment& environment, const Options& options) {
   for (const auto& bench : benches)
     devices.push_back({.spec = bench.spec, .measurer = bench.worker.get(), .compiler = bench.compiler.get()});
 
-  const auto store = cache::Store::open(store_options(environment.context));
   Progress progress("tune", stderr, environment.progress_bar, environment.progress_columns);
   const auto results = tune(selected->problems, devices, *store, *tuning, [&](const TuneProgress& p) { show(progress, p); });
   progress.clear();

@@ -15,12 +15,16 @@ namespace {
 constexpr int kExitOk = 0;
 constexpr int kExitEnvironment = 3;
 
-// Ends the process as soon as the parent's end of the socket closes, even while a kernel hangs.
+// Ends the process a second after the parent's end of the socket closed, even while a kernel hangs. A worker that is idle ends of itself
+// before, and closes the store in order: the last one out merges the log into its file.
 void end_with_parent(int fd) {
   std::thread([fd] {
     for (;;) {
       pollfd watched{fd, POLLRDHUP, 0};
-      if (::poll(&watched, 1, -1) > 0 && (watched.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0) ::_exit(kExitOk);
+      if (::poll(&watched, 1, -1) > 0 && (watched.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0) {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        ::_exit(kExitOk);
+      }
     }
   }).detach();
 }

@@ -1,5 +1,6 @@
 #include "runtime/c/border.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "quern/version.h"
@@ -25,6 +26,8 @@ quern_status fail_fixed(quern_status status, const char* format, const char* wha
 
 quern_status fail(Error error) noexcept {
   last.message = std::move(error.message);
+  std::replace_if(
+      last.message.begin(), last.message.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');  // one line
   last.log = std::move(error.log);
   last.use_fixed = false;
   return to_c(error.code);

@@ -210,6 +210,14 @@ Result<LaunchArgs> to_launch_args(const quern_launch_args* caller) {
   quern_launch_args in;
   QUERN_TRY(read_struct(caller, kLaunchArgsSize, "launch arguments", &in));
   QUERN_TRY(need_zero("launch arguments: reserved", in.reserved));
+  for (const auto& [field, found] : {std::pair{"w.rows", in.w.rows},
+                                     {"w.columns", in.w.columns},
+                                     {"x.rows", in.x.rows},
+                                     {"x.columns", in.x.columns},
+                                     {"y.rows", in.y.rows},
+                                     {"y.columns", in.y.columns}})
+    if (found < 0)
+      return invalid(std::string("launch arguments: ") + field + " is " + std::to_string(found) + ", needed at least 0 (as planned)");
   LaunchArgs out;
   out.w = {in.w.data,       or_planned(in.w.rows), or_planned(in.w.columns), in.w.row_bytes, in.w.stride2, in.w.stride3, in.w.scale,
            in.w_row_scales, in.w_row_norms};

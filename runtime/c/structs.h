@@ -22,7 +22,8 @@ inline constexpr std::uint32_t kLongestStruct = 4096;
 
 inline Status check_size(std::uint32_t found, std::size_t first, const char* name) {
   if (found >= first && found <= kLongestStruct) return {};
-  return invalid(std::string(name) + "'s struct_size is " + std::to_string(found) + ", needed at least " + std::to_string(first) +
+  const std::string needed = found < first ? "at least " + std::to_string(first) : "at most " + std::to_string(kLongestStruct);
+  return invalid(std::string(name) + "'s struct_size is " + std::to_string(found) + ", needed " + needed +
                  ": set it with the init function");
 }
 

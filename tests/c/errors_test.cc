@@ -84,6 +84,9 @@ TEST_F(CErrors, RefusesOptionsThatMakeNoSense) {
     return message(quern_context_open(&options, &context));
   };
   EXPECT_EQ(refused([](auto& o) { o.struct_size = 8; }), "options's struct_size is 8, needed at least 104: set it with the init function");
+  EXPECT_EQ(refused([](auto& o) { o.struct_size = ~0U; }),
+            "options's struct_size is 4294967295, needed at most 4096: set it with the init function");
+  EXPECT_EQ(refused([](auto& o) { o.device = "cuda\n:0"; }).find('\n'), std::string::npos);
   EXPECT_EQ(refused([](auto& o) { o.record_launches = 2; }), "options: record_launches is 2, needed 0 or 1");
   EXPECT_EQ(refused([](auto& o) { o.launch_apart = 2; }), "options: launch_apart is 2, needed 0 or 1");
   EXPECT_EQ(refused([](auto& o) { o.cache_max_bytes = -1; }), "options: cache_max_bytes is -1, needed at least 0 (the default)");
@@ -193,6 +196,10 @@ TEST_F(CErrors, AnEmptyProblemSucceedsWhateverThePointers) {
   args.struct_size = 3;
   EXPECT_EQ(message(quern_plan_launch(plan, nullptr, &args)),
             "launch arguments's struct_size is 3, needed at least 224: set it with the init function");
+  args = quern_launch_args_init();
+  args.w.rows = -1;
+  EXPECT_EQ(quern_plan_check(plan, &args), QUERN_INVALID_ARGUMENT);
+  EXPECT_STREQ(quern_last_error(), "launch arguments: w.rows is -1, needed at least 0 (as planned)");
   quern_plan_destroy(plan);
 }
 

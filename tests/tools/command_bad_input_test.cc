@@ -1,5 +1,6 @@
 // Bad input: one clear line, the documented exit code, and the store as it was.
 #include <algorithm>
+#include <filesystem>
 
 #include "cache/store.h"
 #include "command_run.h"
@@ -126,8 +127,38 @@ TEST_F(BadInput, AStoreThatIsAPipe) {
 TEST_F(BadInput, AStoreWhoseFolderCannotBe) {
   for (const std::string& folder : {std::string("/dev/null/store"), "/" + std::string(5000, 'a')}) {
     const Outcome run = quern("cache ls", "QUERN_CACHE_DIR=" + folder);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    EXPECT_NE(run.out.find("no such folder"), std::string::npos) << run.out;
+    EXPECT_EQ(run.exit_code, 3) << run.out;
+    EXPECT_NE(run.err.find("cannot be looked at"), std::string::npos) << run.err;
+  }
+  const Outcome absent = quern("cache ls", "QUERN_CACHE_DIR=" + directory_ + "/none");
+  EXPECT_EQ(absent.exit_code, 0) << absent.err;
+  EXPECT_NE(absent.out.find("no such folder"), std::string::npos) << absent.out;
+}
+
+// As an unset shell variable gives them: `cache gc` would trim the user's own store.
+TEST_F(BadInput, TextsThatAreEmpty) {
+  expect_refused("cache gc --max-size 0 --directory ''", 2, "--directory");
+  expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 --arch ''", 2, "--arch");
+  expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 --device ''", 2, "--device");
+  expect_refused("sweep --junit ''", 2, "--junit");
+}
+
+TEST_F(BadInput, StoresAndReportsThatCannotBeWritten) {
+  expect_refused("cache export '" + directory_ + "/out.sqlite' --directory '" + directory_ + "/none'", 3, "no store is at");
+  expect_refused("cache export '" + directory_ + "/out.sqlite' --directory /dev/null", 3, "Not a directory");
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/out.sqlite"));
+  expect_refused("cache gc --max-size 9EB", 2, "--max-size");
+  if (works("host")) expect_refused("sweep --device host --junit /dev/null/x.xml", 3, "/dev/null/x.xml");
+}
+
+// A short text fails when it is flushed at the end, a long one in the middle.
+TEST_F(BadInput, AStdoutThatIsFull) {
+  std::string rows = "1";
+  for (int m = 2; m < 200; ++m) rows += "," + std::to_string(m);
+  for (const std::string& arguments : {std::string("--help"), std::string("cache ls"), "tune '" + model() + "' --list --m " + rows}) {
+    const Outcome run = shell("{ QUERN_CACHE_DIR='" + store_ + "' \"$QUERN_COMMAND\" " + arguments + " >/dev/full; }");
+    EXPECT_EQ(run.exit_code, 1) << arguments << run.err;
+    EXPECT_NE(run.err.find("quern: cannot write to stdout"), std::string::npos) << arguments << run.err;
   }
 }
 
@@ -172,6 +203,7 @@ TEST_F(BadInput, WinnersThatAreNotKept) {
 TEST_F(BadInput, ProblemsThatAreNone) {
   expect_refused("explain mul_mat q4_0 m=1 n=64 k=33 --arch sm_90a", 2, "33");
   expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 --arch sm_60", 2, "from sm_75 on");
+  if (works("compile-only")) expect_refused("explain mul_mat q4_0 m=1 n=64 k=32 --arch sm_999", 3, "does not know sm_999");
   expect_refused("explain mul_mat q9_9 m=1 n=64 k=32 --arch sm_90a", 2, "q9_9");
   expect_refused("explain '{\"op\":\"mul_mat\"}' --arch sm_90a", 2, "type");
   expect_refused("explain '[{...}]' --arch sm_90a", 2, "not JSON: at byte 2 found \"...}]\", needed an array of problems");
