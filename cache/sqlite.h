@@ -82,6 +82,9 @@ class Connection {
   void set_busy_timeout(std::chrono::milliseconds timeout);
   std::int64_t changes() const;  // rows changed by the last INSERT, UPDATE or DELETE
   const std::string& path() const { return path_; }
+  // Forgets the connection without closing it, to the end of the process: where its file was replaced, closing would remove the -wal file
+  // of the new one, which has its name.
+  void abandon() { owner_ = 0; }
 
  private:
   Connection(sqlite3* db, std::string path);

@@ -87,6 +87,9 @@ class Layer {
 class FileStore final : public Store {
  public:
   explicit FileStore(StoreOptions options);
+  ~FileStore() override {
+    if (getpid() == owner_ && is_replaced()) user_->abandon();
+  }
 
   std::optional<Artifact> find_artifact(const Key& key) override;
   bool put_artifact(const Key& key, const Artifact& artifact) override;
@@ -101,6 +104,8 @@ class FileStore final : public Store {
  private:
   using Make = std::function<Result<Artifact>()>;
   void open_user_layer();
+  bool is_replaced() const;  // whether the writable file is no longer the one that is open; mutex_ held
+  void open_anew_if_replaced();
   bool forked();
   bool write(const std::function<Status(sqlite::Connection&)>& statement);
   template <class Visit>
@@ -120,6 +125,7 @@ class FileStore final : public Store {
   SingleFlight flights_;
   std::mutex mutex_;                        // guards what follows
   std::optional<sqlite::Connection> user_;  // writable
+  std::pair<dev_t, ino_t> user_file_{};     // what user_ has open
   std::vector<Layer> layers_;
   std::string why_unwritable_;  // why user_ is empty
 };
@@ -151,11 +157,28 @@ void FileStore::open_user_layer() {
   const Status created = create_store_file(path);
   auto opened = created ? open_store_file(path, Access::write, options_.busy_timeout) : Result<sqlite::Connection>(created.error());
   if (opened) {
+    struct stat s {};
+    if (stat(path.c_str(), &s) == 0) user_file_ = {s.st_dev, s.st_ino};
     user_.emplace(std::move(*opened));
     return;
   }
   why_unwritable_ = opened.error().message;
   warnings_.once(opened.error());
+}
+
+bool FileStore::is_replaced() const {
+  struct stat s {};
+  return user_ && (stat(store_path(options_.directory).c_str(), &s) != 0 || std::pair{s.st_dev, s.st_ino} != user_file_);
+}
+
+// Somebody removed the file, or moved it away, as the message about a damaged one says: what is written from now on would be lost.
+void FileStore::open_anew_if_replaced() {
+  if (!is_replaced()) return;
+  warnings_.once("replaced",
+                 "store " + store_path(options_.directory) + ": was removed or replaced meanwhile; what follows is kept in a new one");
+  user_->abandon();
+  user_.reset();
+  open_user_layer();
 }
 
 // No lock before this test: another thread of the parent may have held it at the fork.
@@ -175,6 +198,7 @@ void FileStore::report_damage(const std::string& table, const std::string& row, 
 bool FileStore::write(const std::function<Status(sqlite::Connection&)>& statement) {
   if (forked()) return false;
   std::lock_guard lock(mutex_);
+  open_anew_if_replaced();
   if (!user_) {
     warnings_.once(why_unwritable_, why_unwritable_);
     return false;

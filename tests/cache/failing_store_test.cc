@@ -49,6 +49,40 @@ TEST(FailingStore, AFileInTheDirectorysPlace) {
   EXPECT_EQ(read_bytes(dir.path("file")), "mine");
 }
 
+// While it is open, by hand or by another program: rows written afterwards are in the store that is there then, and it stays whole.
+TEST(FailingStore, AStoreThatIsRemovedOrReplacedIsOpenedAnew) {
+  for (const std::string how : {"removed", "replaced", "moved"}) {
+    SCOPED_TRACE(how);
+    TempDir dir;
+    const std::string folder = dir.path("s");
+    // In a process of its own: the connection that is given up stays open to its end, and no store may be opened behind a fork of it.
+    EXPECT_EQ(run_child([&] {
+                std::vector<std::string> warnings;
+                {
+                  auto store = Store::open(options_for(folder, &warnings));
+                  CHILD_EXPECT(store->put_measurement(sample_measurement(1)));
+                  if (how == "moved")
+                    std::filesystem::rename(folder, dir.path("t"));
+                  else
+                    std::filesystem::remove_all(folder);
+                  if (how == "replaced") CHILD_EXPECT(Store::open(options_for(folder))->put_measurement(sample_measurement(2)));
+                  CHILD_EXPECT(store->put_measurement(sample_measurement(3)));
+                  CHILD_EXPECT(store->put_measurement(sample_measurement(4)));
+                }
+                CHILD_EXPECT(warnings.size() == 1 && warnings[0].find("was removed or replaced") != std::string::npos);
+                return 0;
+              }),
+              0);
+    EXPECT_TRUE(verify(folder).value().ok());
+    auto after = Store::open(options_for(folder));
+    EXPECT_EQ(after->measurements(sample_tuning(2)).size(), how == "replaced" ? 1u : 0u);
+    for (const int n : {3, 4}) EXPECT_EQ(after->measurements(sample_tuning(n)).size(), 1u) << n;
+    if (how == "moved") {
+      EXPECT_EQ(Store::open(options_for(dir.path("t")))->measurements(sample_tuning(1)).size(), 1u);
+    }
+  }
+}
+
 TEST(FailingStore, AFolderInTheFilesPlace) {
   TempDir dir;
   std::filesystem::create_directories(store_path(dir.path()));
