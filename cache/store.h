@@ -78,8 +78,8 @@ std::string default_directory(const char* quern_cache_dir, const char* xdg_cache
 // processes may use the same directory at the same time. A row is written whole or not at all, is on the disk when its put returns true,
 // and is loaded only if it reads back exactly as it was written (length and SHA-256); otherwise it is a miss, and marked.
 //
-// A file that is removed, moved or replaced while it is open is opened anew at the next put, with one warning; the old connection stays open
-// to the end of the process, which then counts as one with a store for the rule below.
+// A file that is removed, moved or replaced while it is open is opened anew at the next put, with one warning; the old connection stays
+// open to the end of the process, which then counts as one with a store for the rule below.
 //
 // Fork: a store opened before a fork belongs to the parent. In the child every look-up misses, every put returns false, find_or_make runs
 // `make` without waiting for anyone, one warning says so, and a Store opened in the child behaves in the same way as long as the parent's

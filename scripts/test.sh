@@ -66,7 +66,7 @@ step "Commands of the README" scripts/check_readme.sh
 if [ "$asan" = 1 ]; then
   export ASAN_OPTIONS=detect_leaks=0  # LLVM and the pool of fibers keep what they have until the end
   # Two cores take some 25 minutes for these tests, and as long for the sweep.
-  scripts/build.sh asan quern decoder_test templates_{field_cases,hardware_header,int8_rows,numbers,out_prod,repack,route,rpbh,w4a4}_test
+  scripts/build.sh asan quern decoder_test templates_{bank_conflicts,field_cases,hardware_header,int8_rows,numbers,out_prod,repack,route,rpbh,w4a4}_test
   unit_tests build/asan -R '^(templates_.*|decoder_test)$' --timeout 2400
   step "Sweep under the sanitizers" build/asan/quern sweep --device host --quick --every 4
 fi

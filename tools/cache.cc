@@ -11,6 +11,7 @@
 #include "runtime/context_parts.h"
 #include "tools/command.h"
 #include "tools/installed.h"
+#include "tools/interrupt.h"
 #include "tools/json_output.h"
 #include "tools/table.h"
 
@@ -216,6 +217,7 @@ int collect(const Environment& environment, const CacheOptions& options) {
 }
 
 int exchange(const CacheOptions& options, bool import) {
+  (void)interrupted();  // a signal does not end it in the middle: temporary files would stay
   const auto report = import ? cache::import_store(options.directory, options.file) : cache::export_store(options.directory, options.file);
   if (!report) return fail(report.error());
   if (options.json)

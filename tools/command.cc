@@ -33,12 +33,12 @@ int exit_code(ErrorCode code) {
     case ErrorCode::kEnvironment:
     case ErrorCode::kDeviceLost:
     case ErrorCode::kVersionMismatch:
+    case ErrorCode::kTimeout:  // a store that another process keeps locked
       return kNoEnvironment;
     case ErrorCode::kUnsupported:
     case ErrorCode::kCompileFailed:
     case ErrorCode::kLaunchFailed:
     case ErrorCode::kCorrupt:
-    case ErrorCode::kTimeout:
     case ErrorCode::kCancelled:
       return kFailedCheck;
   }
