@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "generator/family.h"
+#include "open_gpu.h"
 #include "runtime/compiler.h"
 #include "runtime/context_parts.h"
 #include "runtime/device.h"
@@ -18,11 +19,9 @@ using test::take;
 class Gpu : public testing::Test {
  protected:
   void SetUp() override {
-    auto device = open_device("cuda:0", {});
-    if (!device) GTEST_SKIP() << device.error().message;
-    auto compiler = open_nvrtc({});
-    if (!compiler) GTEST_SKIP() << compiler.error().message;
-    device_ = std::move(*device), compiler_ = std::move(*compiler);
+    auto gpu = test::open_gpu();
+    if (!gpu.missing.empty()) GTEST_SKIP() << gpu.missing;
+    device_ = std::move(gpu.device), compiler_ = std::move(gpu.compiler);
   }
   std::unique_ptr<Module> load(const std::string& body) {
     KernelSource source;

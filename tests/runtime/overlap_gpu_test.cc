@@ -6,6 +6,7 @@
 #include <random>
 
 #include "generator/family.h"
+#include "open_gpu.h"
 #include "quern/context.h"
 #include "runtime/compiler.h"
 #include "runtime/context_parts.h"
@@ -22,10 +23,7 @@ constexpr int kRounds = 40;  // of every chain; each round's inputs differ, so t
 class Overlap : public testing::Test {
  protected:
   void SetUp() override {
-    auto device = open_device("cuda:0", {});
-    if (!device) GTEST_SKIP() << device.error().message;
-    auto compiler = open_nvrtc({});
-    if (!compiler) GTEST_SKIP() << compiler.error().message;
+    if (const auto gpu = test::open_gpu(); !gpu.missing.empty()) GTEST_SKIP() << gpu.missing;
     open(overlapping_, true), open(apart_, false);
   }
 
