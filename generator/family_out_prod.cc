@@ -221,7 +221,7 @@ class WgmmaT final : public OutProdFamily {
     wish_split(choose, parameters[2].values, p, WgmmaTGeometry{value(0), value(1), 1, 0, 0, 0, 0}.tiles(), kSms, 0.9);
     // On an H200 at M=2048 Q4_0 gains 3% from it; IQ2_XXS, which decodes twice as long, loses 6%.
     if (info(p.type).block_elements < 256) choose.wish("spread", 2);
-    // Q8_0: ptxas hoists a conversion of X otherwise, 897 us at M=2048 in place of 962. Q4_0 loses up to 11% by it.
+    // Q8_0: ptxas hoists a conversion of X otherwise; 928 us at M=2048 in place of 960 to 981. Q4_0 loses up to 11% by it.
     if (p.type == WeightType::q8_0) choose.wish("hold", 1);
     return {"wgmma_t", std::move(parameters), {constraint}};
   }

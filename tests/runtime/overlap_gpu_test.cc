@@ -140,7 +140,7 @@ TEST_F(Overlap, QuantizedRowsAreThereForTheirProduct) {
   }
 }
 
-TEST_F(Overlap, WeightsRepackedInPlaceAreThereForTheirProduct) {
+TEST_F(Overlap, RepackedWeightsAreThereForTheirProduct) {
   constexpr std::int64_t kN = 4096, kK = 4096;
   for (const std::int64_t m : {1, 8, 64, 512}) {
     SCOPED_TRACE("m=" + std::to_string(m));

@@ -52,6 +52,17 @@ TEST_F(Int8Rows, EveryOperationIsRoundedByItself) {
   EXPECT_EQ(multiply(1, 1, 16, x, {xs}, w, {ws}, {bias})[0], right);
 }
 
+// Field case 19: the rows of output heads, and a row that is no whole number of words.
+TEST_F(Int8Rows, FieldCase19VocabulariesOfAnySize) {
+  std::vector<Problem> problems;
+  const auto add = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    problems.push_back({.op = Op::matmul_int8_rows, .type = WeightType::i8, .m = m, .n = n, .k = k, .accuracy = Accuracy::exact});
+  };
+  for (std::int64_t m = 1; m <= 8; ++m) add(m, 777, 2046);
+  for (const std::int64_t n : {32769, 51865, 151644}) add(1, n, 62), add(8, n, 64);
+  for_each_kernel(problems, false, [&](const Problem& p, const Config& c) { return verify_random(p, c); });
+}
+
 // Every byte of a row counts, at every length: a row that is all zeros but for one place.
 TEST_F(Int8Rows, EveryPlaceOfARowCounts) {
   for (const std::int64_t k : {1, 2, 3, 4, 15, 16, 17, 31, 33, 47, 500, 529}) {

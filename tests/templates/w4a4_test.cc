@@ -77,6 +77,21 @@ TEST_F(W4a4, TheLargestSumFits) {
   });
 }
 
+// Field case 18: exact off multiples of 256, and off multiples of 64 an explicit limit.
+TEST_F(W4a4, FieldCase18LengthsOffMultiplesOf256) {
+  std::vector<Problem> problems;
+  for (const std::int64_t k : {1664, 960})
+    for (const std::int64_t m : {1, 8, 33})
+      for (const bool k_major : {false, true}) {
+        problems.push_back(problem(m, 129, k));
+        problems.back().k_major = k_major;
+      }
+  for_each_kernel(problems, false, [&](const Problem& p, const Config& c) { return verify_random(p, c); });
+  const Status refused = validate(problem(1, 129, 1824));
+  ASSERT_FALSE(refused);
+  for (const char* number : {"1824", "64"}) EXPECT_NE(refused.error().message.find(number), std::string::npos) << refused.error().message;
+}
+
 // Each nibble of a row meets its own partner: W's row i is all zeros but for a place, and X's codes tell the places of a byte and the bytes
 // apart.
 TEST_F(W4a4, EveryPlaceOfARowCounts) {
